@@ -1,0 +1,122 @@
+"""q(z|x): where a row lies in the latent space.
+
+Three kinds, one call. `Network` reads the row (amortised, so new rows cost one forward pass), `Table` keeps a free
+latent for every training row, and `Custom` wraps a module of the user's. Each maps a batch to the mean of q(z) and,
+for Bayesian latents, its variance.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+__all__ = ["Custom", "Encoder", "Network", "Table"]
+
+HIDDEN = (512, 256)  # the paper's encoder
+INITIAL_VARIANCE = 0.01  # of q(z), against a layout of unit variance: small enough to keep its neighbourhoods
+MIN_VARIANCE = 1e-8  # keeps log var finite where softplus underflows
+
+
+class Encoder(nn.Module):
+    """What every encoder offers: `forward(X, rows)` → mean [B, Q] and variance [B, Q] (None for point latents)."""
+
+    amortised = True  # whether new rows are encoded by the same call
+
+    def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        raise NotImplementedError
+
+
+def _softplus_inverse(y: Tensor) -> Tensor:
+    return y + torch.log(-torch.expm1(-y))
+
+
+def _variance(raw: Tensor) -> Tensor:
+    return F.softplus(raw) + MIN_VARIANCE
+
+
+class Network(Encoder):
+    """D-512-256-Q with ReLU for the mean, and a second such network with softplus for the variance.
+
+    Parameters
+    ----------
+    mean : Tensor [D]
+        Subtracted from every row first.
+    scale : float
+        Divides every row: one number for all features, so that no feature's weight changes.
+    n_components : int
+        Q.
+    variance : bool
+        Whether q(z) has a variance (Bayesian latents).
+    hidden : sequence of int
+        Widths of the hidden layers.
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(
+        self, mean: Tensor, scale: float, n_components: int, *, variance: bool, hidden: Sequence[int] = HIDDEN
+    ) -> None:
+        super().__init__()
+        self.register_buffer("mean", mean)
+        self.register_buffer("scale", torch.tensor(scale))
+        self.mu = _perceptron(len(mean), hidden, n_components)
+        self.raw_var = _perceptron(len(mean), hidden, n_components) if variance else None
+        if self.raw_var is not None:
+            nn.init.constant_(self.raw_var[-1].bias, float(_softplus_inverse(torch.tensor(INITIAL_VARIANCE))))
+
+    def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        X = (X - self.mean) / self.scale
+        return self.mu(X), None if self.raw_var is None else _variance(self.raw_var(X))
+
+
+def _perceptron(n_in: int, hidden: Sequence[int], n_out: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for width in hidden:
+        layers += [nn.Linear(n_in, width), nn.ReLU()]
+        n_in = width
+    return nn.Sequential(*layers, nn.Linear(n_in, n_out))
+
+
+class Table(Encoder):
+    """A free mean (and variance) for every training row: no network between the data and the latents."""
+
+    amortised = False
+
+    def __init__(self, Z: Tensor, *, variance: bool) -> None:
+        super().__init__()
+        self.mu = nn.Parameter(Z.clone())
+        initial = _softplus_inverse(torch.full_like(Z, INITIAL_VARIANCE))
+        self.raw_var = nn.Parameter(initial) if variance else None
+
+    def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        assert rows is not None, "a Table knows only the rows it was trained on"
+        return self.mu[rows], None if self.raw_var is None else _variance(self.raw_var[rows])
+
+
+class Custom(Encoder):
+    """A user's module, taken as it is: it maps raw rows [B, D] to z [B, Q], or to (mean, variance)."""
+
+    def __init__(self, module: nn.Module, n_components: int, *, variance: bool) -> None:
+        super().__init__()
+        self.module = module
+        self.n_components = n_components
+        self.variance = variance
+
+    def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        out = self.module(X)
+        mu, var = out if isinstance(out, tuple) else (out, None)
+        name, expected = type(self.module).__name__, (len(X), self.n_components)
+        if self.variance and var is None:
+            raise ValueError(
+                f"With latents='bayesian' the encoder must return a pair (mean, variance). Got one tensor from {name}. "
+                "Return both, or use latents='point'."
+            )
+        for part, got in ("mean", mu), ("variance", var if self.variance else mu):
+            if tuple(got.shape) != expected:
+                raise ValueError(
+                    f"The encoder's {part} must have shape {expected}, a row of n_components={self.n_components} "
+                    f"numbers for each row of data. Got {tuple(got.shape)} from {name}. Change one of the two."
+                )
+        return mu, var if self.variance else None

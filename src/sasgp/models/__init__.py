@@ -1,0 +1,1 @@
+"""Decoders with one interface: `forward` returns a loss, `encode` finds latents, `condition` makes the predictor."""

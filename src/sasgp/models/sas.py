@@ -1,0 +1,90 @@
+"""The GP decoder trained with stochastic active sets: point latents (Eq. 6) or Bayesian ones (Eq. 8).
+
+With everything active it is the exact GP-LVM; there is no second model for that.
+"""
+
+import math
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor, nn
+
+from sasgp.encoders import Encoder
+from sasgp.objective import kl_to_prior, prior_log_density, sas_estimate
+from sasgp.posterior import Posterior
+
+__all__ = ["SASDecoder"]
+
+
+class SASDecoder(nn.Module):
+    """Encoder, kernel and noise under one objective.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        q(z|x).
+    kernel : gpytorch.kernels.Kernel
+        k_θ on the latent space.
+    noise : float
+        σ² to start from, in squared units of the data.
+    mean : Tensor [D]
+        Training mean, subtracted from every row.
+    active_set_size : int or None
+        A; None makes the whole batch active.
+    """
+
+    mean: Tensor
+
+    def __init__(
+        self, encoder: Encoder, kernel: Kernel, *, noise: float, mean: Tensor, active_set_size: int | None
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.kernel = kernel
+        # In logarithms a step of Adam is a relative change, whatever the units of the data
+        self.log_noise = nn.Parameter(torch.tensor(math.log(noise), dtype=mean.dtype))
+        self.register_buffer("mean", mean)
+        self.active_set_size = active_set_size
+
+    @property
+    def noise(self) -> Tensor:
+        """σ², the likelihood's variance."""
+        return self.log_noise.exp()
+
+    def forward(self, X: Tensor, rows: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
+        """Negative objective in nats for each entry of the data, estimated from a batch (Eq. 6 or Eq. 8)."""
+        B, D = X.shape
+        A = B if self.active_set_size is None else self.active_set_size
+        mu, var = self.encoder(X, rows)
+        if var is None:
+            # log p(X|Z) + Σ_n log p(z_n): the prior fixes the scale of z against the lengthscale
+            Z, log_prior = mu, prior_log_density(mu)
+        else:
+            # z = μ + √v ε,   log p(X|Z) − Σ_n KL[q(z_n) ‖ N(0,I)]
+            epsilon = torch.randn(mu.shape, generator=generator, dtype=mu.dtype).to(mu.device)
+            Z, log_prior = mu + var.sqrt() * epsilon, -kl_to_prior(mu, var)
+        K_BA = self.kernel(Z, Z[:A]).to_dense()  # [B, A]
+        k_RR = self.kernel(Z[A:], diag=True) if A < B else Z.new_zeros(0)
+        log_p = sas_estimate(X - self.mean, K_BA, k_RR, self.noise, n_total)
+        objective = log_p + n_total / B * log_prior.sum() + self._hyperprior()
+        return -objective / (n_total * D)
+
+    def _hyperprior(self) -> Tensor | float:
+        """Log density of the priors that a kernel may carry."""
+        terms = [prior.log_prob(closure(module)).sum() for _, module, prior, closure, _ in self.kernel.named_priors()]
+        return sum(terms, start=0.0)
+
+    def parameter_groups(self, learning_rate: float, hyper_learning_rate: float) -> list[dict[str, object]]:
+        """Groups for Adam: the encoder, then kernel and noise."""
+        return [
+            {"params": list(self.encoder.parameters()), "lr": learning_rate},
+            {"params": [*self.kernel.parameters(), self.log_noise], "lr": hyper_learning_rate},
+        ]
+
+    def monitor(self) -> dict[str, float]:
+        """What a progress bar shows of the model."""
+        return {"noise": float(self.noise)}
+
+    def condition(self, X: Tensor, Z: Tensor) -> Posterior:
+        """The decoder given support points: observations [S, D] and their latents [S, Q]."""
+        return Posterior(self.kernel, self.noise, Z, X, self.mean)

@@ -1,0 +1,148 @@
+"""Eq. 6 and Eq. 8 of Moreno-Muñoz, Feldager & Hauberg (2022): the stochastic active set (SAS) estimate.
+
+A batch of B rows is split into A active rows, which come first, and R = B − A others. The estimate of log p(X | Z) is
+
+    L̂ = log p(X_A | Z_A)  +  (N−A)/(B−A) · Σ_{n∈R} log N(x_n | m_n, c_n I)
+
+    m_n = k_nA (K_AA + σ²I)⁻¹ X_A          c_n = k_nn + σ² − k_nA (K_AA + σ²I)⁻¹ k_An
+
+Its gradient is written out by hand: one Cholesky factor, its inverse and plain matrix products, where autograd would
+differentiate through the factorisation and solve triangular systems with D right-hand sides.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+__all__ = ["NotPositiveDefiniteError", "cholesky", "kl_to_prior", "prior_log_density", "sas_estimate"]
+
+LOG_2PI = math.log(2 * math.pi)
+
+# Relative to the mean of the diagonal. The first try adds nothing; the last is as much as a result can bear.
+JITTERS = {torch.float32: (0.0, 1e-6, 1e-5, 1e-4, 1e-3), torch.float64: (0.0, 1e-10, 1e-8, 1e-6, 1e-4)}
+
+
+class NotPositiveDefiniteError(ArithmeticError):
+    """A covariance matrix that has no Cholesky factor, even with jitter on its diagonal."""
+
+
+def cholesky(K: Tensor) -> Tensor:
+    """Lower Cholesky factor of K, with as little jitter on its diagonal as makes it exist."""
+    scale = K.diagonal().mean()
+    for jitter in JITTERS[K.dtype]:
+        K_j = K if jitter == 0 else K + jitter * scale * torch.eye(len(K), dtype=K.dtype, device=K.device)
+        L, info = torch.linalg.cholesky_ex(K_j)
+        if info == 0:  # LAPACK reports success with NaN in, too
+            if not torch.isfinite(L.diagonal()).all():
+                break
+            return L
+    diagonal = K.diagonal()
+    raise NotPositiveDefiniteError(
+        f"Expected a positive definite {len(K)}×{len(K)} covariance in {str(K.dtype).removeprefix('torch.')}. "
+        f"Got one with diagonal from {float(diagonal.min()):.3g} to {float(diagonal.max()):.3g} that has no Cholesky "
+        f"factor, even with {JITTERS[K.dtype][-1]:g} of its mean added to the diagonal. Use dtype='float64', a smaller "
+        "learning rate, or fewer active points; if the diagonal is not finite, look for extreme values in the data."
+    )
+
+
+class _SASEstimate(torch.autograd.Function):
+    """L̂ of a batch from K_BA = k(Z, Z_A), k_RR = diag k(Z_R, Z_R) and σ²; the equations are in the module's docstring."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, X: Tensor, K_BA: Tensor, k_RR: Tensor, noise: Tensor, N: int) -> Tensor:
+        (B, A), D = K_BA.shape, X.shape[1]
+        R = B - A
+        X_A, X_R = X[:A], X[A:]
+        K_AA, K_RA = K_BA[:A], K_BA[A:]
+        w = (N - A) / R if R else 0.0
+
+        # K = K_AA + σ²I = L Lᵀ          α = K⁻¹ X_A
+        L = cholesky(K_AA + noise * torch.eye(A, dtype=X.dtype, device=X.device))  # [A, A]
+        K_inv = torch.cholesky_inverse(L)  # [A, A]
+        alpha = K_inv @ X_A  # [A, D]
+
+        # log p(X_A|Z_A) = −½ [ A D log 2π + D log|K| + tr(X_Aᵀ α) ]
+        log_det = 2 * L.diagonal().log().sum()
+        log_p_A = -0.5 * (A * D * LOG_2PI + D * log_det + torch.dot(X_A.flatten(), alpha.flatten()))
+
+        # r = X_R − K_RA α        W = K_RA K⁻¹        c = k_RR + σ² − rowsum(W ∘ K_RA)        e = rowsum(r²)
+        r = torch.addmm(X_R, K_RA, alpha, alpha=-1)  # [R, D]
+        W = K_RA @ K_inv  # [R, A]
+        # Rounding may leave k_RR − k K⁻¹ k just below zero at small noise; σ² is always a lower bound of c.
+        c = noise + (k_RR - (W * K_RA).sum(1)).clamp_min(0)  # [R]
+        e = torch.linalg.vector_norm(r, dim=1).square()  # [R]
+
+        # Σ_R log N(x_n | m_n, c_n I) = −½ Σ_R [ D log 2π c_n + e_n / c_n ]
+        log_p_R = -0.5 * (D * (LOG_2PI + c.log()) + e / c).sum()
+
+        ctx.save_for_backward(K_inv, alpha, r, W, c, e)
+        ctx.w = w  # type: ignore[attr-defined]
+        return log_p_A + w * log_p_R
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        K_inv, alpha, r, W, c, e = ctx.saved_tensors  # type: ignore[attr-defined]
+        w: float = ctx.w  # type: ignore[attr-defined]
+        A, D = alpha.shape
+
+        # g = ∂L̂/∂c = −½ w (D/c − e/c²)          P = diag(w/c) r αᵀ
+        g = -0.5 * w * (D / c - e / c.square())  # [R]
+        P = (w / c)[:, None] * (r @ alpha.T)  # [R, A]
+
+        # ∂L̂/∂K_RA = P − 2 diag(g) W
+        d_K_RA = torch.addcmul(P, g[:, None], W, value=-2)  # [R, A]
+
+        # ∂L̂/∂K = −½ (D K⁻¹ − α αᵀ) − ½ (WᵀP + PᵀW) + Wᵀ diag(g) W
+        #        = −½ (D K⁻¹ − α αᵀ) − ½ (M + Mᵀ)       with M = Wᵀ (P − diag(g) W): one product for three
+        M = W.T @ torch.addcmul(P, g[:, None], W, value=-1)  # [A, A]
+        d_K = torch.addmm(K_inv, alpha, alpha.T, beta=-0.5 * D, alpha=0.5).sub_(M, alpha=0.5).sub_(M.T, alpha=0.5)
+
+        # σ² stands on the diagonal of K and in every c_n
+        d_noise = d_K.diagonal().sum() + g.sum()
+
+        d_X = None
+        if ctx.needs_input_grad[0]:  # type: ignore[attr-defined]
+            # ∂L̂/∂X_R = −diag(w/c) r          ∂L̂/∂X_A = −α + Wᵀ diag(w/c) r
+            scaled = (w / c)[:, None] * r
+            d_X = grad * torch.cat([W.T @ scaled - alpha, -scaled])
+        return d_X, grad * torch.cat([d_K, d_K_RA]), grad * g, grad * d_noise, None
+
+
+def sas_estimate(X: Tensor, K_BA: Tensor, k_RR: Tensor, noise: Tensor, n_total: int) -> Tensor:
+    """Estimate log p(X | Z) of all N rows from one batch (Eq. 6); differentiable in every tensor.
+
+    Parameters
+    ----------
+    X : Tensor [B, D]
+        The batch, centred; its first A rows are the active set.
+    K_BA : Tensor [B, A]
+        Kernel between the batch and its active rows, without noise.
+    k_RR : Tensor [B − A]
+        Kernel of each remaining row with itself: only the diagonal is ever formed.
+    noise : Tensor []
+        σ², the likelihood's variance.
+    n_total : int
+        N. The batch must be a uniform draw from the N rows for the weights to be right; with A = B = N, or
+        A = N − 1, the result is exact.
+    """
+    B, A = K_BA.shape
+    if A == B and B != n_total:
+        raise ValueError(
+            f"The active set must be smaller than the batch, or both must be all of the data. Got {A} active rows in a "
+            f"batch of {B} with {n_total} rows in all: no point would be left to predict. Lower the active set's size."
+        )
+    return _SASEstimate.apply(X, K_BA, k_RR, noise, n_total)  # type: ignore[no-untyped-call,no-any-return]
+
+
+def kl_to_prior(mu: Tensor, var: Tensor) -> Tensor:
+    """KL[N(mu, diag var) ‖ N(0, I)] of every row: [B, Q], [B, Q] → [B]."""
+    # KL = ½ Σ_q ( μ² + v − log v − 1 )
+    return 0.5 * (mu.square() + var - var.log() - 1).sum(-1)
+
+
+def prior_log_density(Z: Tensor) -> Tensor:
+    """log N(z | 0, I) of every row: [B, Q] → [B]."""
+    return -0.5 * (Z.square().sum(-1) + Z.shape[-1] * LOG_2PI)

@@ -1,0 +1,70 @@
+"""An estimator's settings: one declaration for the constructor, the command line, the help text and the saved file.
+
+Nothing heavy is imported here, so that the command line can show its help at once.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+__all__ = ["Settings"]
+
+
+@dataclass(eq=False, repr=False)
+class Settings:
+    """What a user may choose.
+
+    Parameters
+    ----------
+    n_components
+        Dimensions of the latent space, Q.
+    latents
+        "bayesian": a Gaussian posterior for every latent (Eq. 8). "point": one position each, under a N(0, I) prior.
+    encoder
+        "network": an amortised encoder D-512-256-Q. "table": a free latent for every training row. From Python also
+        any torch module that maps rows [B, D] to z [B, Q], or to (mean, variance).
+    kernel
+        "rbf" (the default), "rbf-ard", "matern12", "matern32" or "matern52", each with an amplitude. From Python also any
+        gpytorch.kernels.Kernel, which starts from the values it has.
+    noise
+        "shared": one noise variance for all features.
+    active_set_size
+        Active points in every batch, A; at most half of the batch where the data are few. None makes everything
+        active: the exact GP-LVM, whose cost grows with the cube of the rows.
+    batch_size
+        Rows in every batch, B.
+    support_size
+        Training rows that the trained decoder is conditioned on, at the most.
+    max_epochs
+        Passes over the data. None: as many as make about 2000 steps, at least 3.
+    learning_rate
+        Peak of the one-cycle schedule for the encoder.
+    hyper_learning_rate
+        The same for kernel and noise.
+    init
+        Layout that the latents start from: "pca", "random", or from Python an array [N, Q].
+    dtype
+        Precision of the arithmetic: "float32" or "float64".
+    device
+        "auto" (a GPU where there is one), "cpu", "cuda", "cuda:1", ...
+    random_state
+        Seed: fits with the same seed are identical. None draws a new one each time.
+    verbose
+        Show progress.
+    """
+
+    n_components: int = 2
+    latents: Literal["bayesian", "point"] = "bayesian"
+    encoder: Literal["network", "table"] | Any = "network"
+    kernel: Literal["rbf", "rbf-ard", "matern12", "matern32", "matern52"] | Any = None
+    noise: Literal["shared"] = "shared"
+    active_set_size: int | None = 400
+    batch_size: int = 1024
+    support_size: int = 2000
+    max_epochs: int | None = None
+    learning_rate: float = 2e-3
+    hyper_learning_rate: float = 2e-2
+    init: Literal["pca", "random"] | Any = "pca"
+    dtype: Literal["float32", "float64"] = "float32"
+    device: str = "auto"
+    random_state: int | None = None
+    verbose: bool = False
