@@ -140,9 +140,9 @@ def describe(kernel: Kernel) -> dict[str, Any]:
     try:
         state, rebuilt = kernel.state_dict(), rebuild(description).state_dict()
     except InputError as error:
-        raise _custom(f"its description cannot be read back ({error})") from error
+        raise _custom(str(error.__cause__ or error)) from error
     if state.keys() != rebuilt.keys():
-        raise _custom(f"it holds {', '.join(sorted(state.keys() ^ rebuilt.keys()))} against GPyTorch's own")
+        raise _custom(f"it differs from GPyTorch's own in {', '.join(sorted(state.keys() ^ rebuilt.keys()))}")
     for name, value in state.items():
         if not torch.equal(value.detach().cpu().double(), rebuilt[name].double()):
             raise _custom(f"its {name} is not where GPyTorch keeps it")
