@@ -118,6 +118,7 @@ def test_damaged_arrays(write):
     whole = Path("a.npy").read_bytes()
     assert "greater than file size" in message(write(whole[:-8], "short.npy"))
     assert "damaged" in message(write(whole[:9], "shorter.npy"))
+    assert "damaged" in message(write(whole.replace(b"}", b" "), "open.npy"))  # makes numpy raise a TokenError
     assert "no .npy file" in message(write(Path("a.npz").read_bytes(), "zip.npy"))
     assert "no .npz file" in message(write(whole, "npy.npz"))
     archive = bytearray(Path("a.npz").read_bytes())

@@ -12,7 +12,6 @@ Nothing is ever unpickled: loading a file runs no code.
 import csv
 import difflib
 import zipfile
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ from sasgp.tables import LABEL_NAMES, is_number, read_table
 
 __all__ = ["NAMES", "Dataset", "load"]
 
-SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".parquet")
 LABEL_SUFFIXES = (".npy", ".csv", ".tsv", ".txt")
 NPY = b"\x93NUMPY"  # every .npy file starts with it
 
@@ -55,7 +53,7 @@ def load(source: str | Path, *, labels: str | Path | None = None) -> Dataset:
             raise InputError(f"'{source}' has labels of its own. Got labels='{labels}' besides; leave them out.")
         return load_named(source)
     path = Path(source).expanduser()
-    _check_file(path, SUFFIXES, names=NAMES)
+    _check_file(path, tuple(_READERS), names=NAMES)
     try:
         path.open("rb").close()  # a file that may not be read says so here, whatever its kind
         X, y, columns = _READERS[path.suffix.lower()](path, None if labels is None else str(labels))
@@ -95,9 +93,9 @@ def _read_npz(path: Path, labels: str | None) -> _Read:
             if labels is None:
                 labels = next((name for name in ("y", "labels") if name in names and name not in wide), None)
             y = archive[labels] if labels in names else None
-    except InputError:
+    except (InputError, OSError):
         raise
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except Exception as error:
         raise _not_numpy(path, error) from error
     if y is None and labels is not None:
         y = _label_file(labels, len(X) if X.ndim else 0, path, names)
@@ -131,13 +129,16 @@ def _npy(path: Path) -> NDArray[Any]:
             raise InputError(f"{path} is no .npy file: it does not start as one does; save it again with np.save.")
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except OSError:
+        raise
+    except Exception as error:
         raise _not_numpy(path, error) from error
     return array
 
 
 def _not_numpy(path: Path, error: Exception) -> InputError:
-    reason = str(error).splitlines()[0].rstrip(".")
+    """What to say of a file that numpy fails on; damaged headers make it raise anything, even tokenize.TokenError."""
+    reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
     if "Python objects" in reason or "Object arrays" in reason:  # numpy's words, of a memory map and otherwise
         return InputError(
             f"{path} must hold numbers, but holds Python objects, which are never loaded because they could run code; "

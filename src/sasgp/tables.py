@@ -138,7 +138,8 @@ def read_table(path: Path) -> Table:
 
     try:
         table = Table(path, pl.read_parquet(path)) if path.suffix.lower() == ".parquet" else _read_csv(path)
-    except (UnicodeDecodeError, csv.Error, pl.exceptions.PolarsError) as error:
+    except (UnicodeDecodeError, csv.Error, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        # polars panics, outside its own errors, on some damaged Parquet files.
         reason = str(error).splitlines()[0]
         again = "save it again" if path.suffix.lower() == ".parquet" else "save it as UTF-8 text"
         raise InputError(f"{path} cannot be read as {path.suffix} ({reason}); {again}.") from error
