@@ -8,11 +8,13 @@ Arrays go in and come out; tensors stay inside.
 """
 
 import copy
+import difflib
 import math
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -23,15 +25,15 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from sasgp import kernels, latents, layouts, storage
+from sasgp import __version__, kernels, latents, layouts, storage
 from sasgp.encoders import Custom, Encoder, Network, Table
 from sasgp.errors import InputError
 from sasgp.models.sas import SASDecoder
 from sasgp.posterior import Posterior
 from sasgp.progress import progress_bar
-from sasgp.rows import ArrayRows, check_finite, moments
+from sasgp.rows import ArrayRows, check_finite, moments, row_blocks
 from sasgp.settings import Settings
-from sasgp.train import Epoch, generator, train
+from sasgp.train import generator, train
 
 __all__ = ["GPLVM", "SASGP"]
 
@@ -170,12 +172,20 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             jitter = torch.randn(start.shape, generator=generator(self.seed_, "table"), dtype=start.dtype)
             return Table(start + 1e-2 * jitter.to(start.device), variance=bayesian)
 
-        network = Network(
-            centre, math.sqrt(variance), self.n_components, variance=bayesian, generator=generator(self.seed_, "network")
-        ).to(self._device, self._dtype)
+        network = self._network(centre, math.sqrt(variance))
         with progress_bar("layout", layouts.FIT_STEPS, show=self.verbose) as update:
             layouts.fit_encoder(network, rows, layout, self.seed_, lambda step, total, loss: update(step))
         return network
+
+    def _network(self, centre: Tensor, scale: float) -> Network:
+        return Network(
+            centre,
+            scale,
+            self.n_components,
+            variance=self.latents == "bayesian",
+            input_noise=self.encoder_noise,
+            generator=generator(self.seed_, "network"),
+        )
 
     def _initial_kernel(self, encoder: Encoder, rows: ArrayRows, variance: float) -> Kernel:
         """The user's kernel as it is, or one by name started from the data's variance and the layout's spread."""
@@ -207,7 +217,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
             def on_step(step: int, total: int, loss: float) -> None:
                 epoch = math.ceil(step / steps_per_epoch)
-                update(step, f"epoch {epoch}/{epochs}  objective {-loss:.4f}  noise {float(model.log_noise.exp()):.3g}")
+                update(step, f"epoch {epoch}/{epochs}  objective {-loss:.4f}  noise {float(model.noise.detach()):.3g}")
 
             groups = model.parameter_groups(self.learning_rate, self.hyper_learning_rate)
             for epoch in train(
@@ -324,3 +334,291 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     def _encode(self, rows: ArrayRows, *, known: bool = True) -> Array:
         return torch.cat([Z for _, Z in self._encoded_blocks(rows, ENCODE_ROWS, known=known)]).numpy(force=True)
+
+    # ------------------------------------------------------------------------------------------------ files
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to one .safetensors file.
+
+        The file holds the settings, the encoder's weights, kernel and noise, and the support set: up to
+        `support_size` rows of the training data themselves. It holds no code, and loading it runs none.
+        """
+        check_is_fitted(self)
+        model, posterior = self.model_, self.posterior_
+        settings = {name: value for name, value in self.get_params(deep=False).items()}
+        tensors = {"mean": model.mean, "log_noise": model.log_noise, "support.X": posterior.X, "support.Z": posterior.Z}
+        tensors["embedding"] = torch.from_numpy(self.embedding_)
+
+        fitted_kernel: dict[str, Any]
+        try:
+            fitted_kernel = kernels.describe(model.kernel)
+            if isinstance(self.kernel, Kernel):
+                settings["kernel"] = kernels.describe(self.kernel)
+        except kernels.CustomKernelError:
+            fitted_kernel = settings["kernel"] = {"custom": _class_name(self.kernel)}
+            tensors |= {f"kernel.{name}": value for name, value in model.kernel.state_dict().items()}
+        if isinstance(self.encoder, nn.Module):
+            settings["encoder"] = {"custom": _class_name(self.encoder)}
+        if model.encoder.amortised:
+            tensors |= {f"encoder.{name}": value for name, value in model.encoder.state_dict().items()}
+        if not isinstance(self.init, str):
+            settings["init"] = {"array": "init"}
+            tensors["init"] = torch.as_tensor(np.asarray(self.init, np.float64))
+        if not isinstance(self.random_state, int | None):
+            settings["random_state"] = self.seed_
+
+        fitted = {name: getattr(self, name) for name in self._SAVED}
+        names = getattr(self, "feature_names_in_", None)
+        header = {
+            "class": type(self).__name__,
+            "sasgp": __version__,
+            "settings": settings,
+            "fitted": fitted | {"feature_names_in_": None if names is None else [str(name) for name in names]},
+            "kernel": fitted_kernel,
+        }
+        storage.write(path, header, {name: tensor.detach() for name, tensor in tensors.items()})
+
+    _SAVED: ClassVar = ("n_features_in_", "active_set_size_", "batch_size_", "seed_", "history_", "_n_features_out")
+
+    @classmethod
+    def load(
+        cls, path: str | Path, *, kernel: Kernel | None = None, encoder: nn.Module | None = None, device: str = "auto"
+    ) -> Self:
+        """Read a model written by `save`.
+
+        Parameters
+        ----------
+        path : str or Path
+        kernel, encoder : optional
+            An instance of the user's own class, where the model was made with one: the file holds its numbers, never
+            its code.
+        device : str
+            Where to put the model; the file does not remember.
+        """
+        header, tensors = storage.read(path)
+        known = {c.__name__: c for c in (cls, *_subclasses(cls))}
+        if header.get("class") not in known:
+            raise InputError(
+                f"Expected a {cls.__name__} model. Got {header.get('class')} in {path}. Load it with "
+                f"sasgp.{header.get('class')}.load, or with the command line, which finds out by itself."
+            )
+        settings = header["settings"] | {"device": device}
+        given = {"kernel": kernel, "encoder": encoder}
+        for part, instance in given.items():
+            custom = settings[part].get("custom") if isinstance(settings[part], dict) else None
+            if custom and instance is None:
+                raise InputError(
+                    f"The model in {path} was made with a {part} of the class {custom}, which is not part of the file. "
+                    f"Hand it over: load(path, {part}={custom.rpartition('.')[2]}(...))."
+                )
+            if instance is not None and not custom:
+                raise InputError(f"The model in {path} has a {part} of its own. Got another: leave {part} out.")
+            if custom:
+                settings[part] = instance
+        if isinstance(settings["kernel"], dict):
+            settings["kernel"] = kernels.rebuild(settings["kernel"])
+        if isinstance(settings["init"], dict):
+            settings["init"] = tensors["init"].numpy()
+
+        self = known[header["class"]](**settings)
+        fitted = header["fitted"]
+        names = fitted.pop("feature_names_in_")
+        if names is not None:
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+        for name, value in fitted.items():
+            setattr(self, name, value)
+        self.embedding_ = tensors["embedding"].numpy()
+        self._restore(header["kernel"], tensors, path)
+        return self
+
+    def _restore(self, fitted_kernel: dict[str, Any], tensors: dict[str, Tensor], path: str | Path) -> None:
+        """Rebuild model and posterior from a file's tensors."""
+        bayesian, mean = self.latents == "bayesian", tensors["mean"]
+        encoder: Encoder
+        if isinstance(self.encoder, nn.Module):
+            encoder = Custom(copy.deepcopy(self.encoder), self.n_components, variance=bayesian)
+        elif self.encoder == "table":
+            encoder = Table(tensors["embedding"], variance=bayesian)
+        else:
+            encoder = self._network(mean, 1.0)
+        custom = "custom" in fitted_kernel
+        kernel = copy.deepcopy(self.kernel) if custom else kernels.rebuild(fitted_kernel)
+        for part, module in ("encoder", encoder), ("kernel", kernel):
+            state = {k.removeprefix(f"{part}."): v for k, v in tensors.items() if k.startswith(f"{part}.")}
+            try:
+                if state:
+                    module.load_state_dict(state)
+            except RuntimeError as error:
+                raise InputError(
+                    f"The {part} handed to load does not fit the numbers in {path}: {' '.join(str(error).split())}. "
+                    "Construct it as it was when the model was made."
+                ) from error
+        size = None if self.active_set_size is None else self.active_set_size_
+        model = SASDecoder(encoder, kernel, noise=1.0, mean=mean, active_set_size=size)
+        with torch.no_grad():
+            model.log_noise.copy_(tensors["log_noise"])
+        self.model_ = model.to(self._device, self._dtype).eval()
+        device = self._device
+        self.posterior_ = self.model_.condition(tensors["support.X"].to(device), tensors["support.Z"].to(device))
+
+    # ------------------------------------------------------------------------------------------------ checking
+
+    @property
+    def kernel_(self) -> Kernel:
+        """The trained kernel."""
+        return self.model_.kernel
+
+    @property
+    def noise_(self) -> float:
+        """The trained noise variance."""
+        return self.model_.monitor()["noise"]
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return {"float32": torch.float32, "float64": torch.float64}[self.dtype]
+
+    @property
+    def _device(self) -> torch.device:
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device(self.device)
+
+    def _rows(self, X: Any) -> ArrayRows:
+        return ArrayRows(self._check_rows(X, reset=False), self._dtype, self._device)
+
+    def _check_rows(self, X: Any, *, reset: bool) -> NDArray[np.generic]:
+        """X as a finite two-dimensional array of real numbers; arrays and memory maps are not copied."""
+        if isinstance(X, Tensor):
+            X = X.numpy(force=True)
+        plain = isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "fiub"
+        validate_data(self, X, reset=reset, skip_check_array=plain, **({} if plain else _NO_CONVERSION))
+        if not plain:
+            X = check_array(X, **_NO_CONVERSION, estimator=self)
+        if plain and 0 in X.shape:
+            check_array(X, estimator=self)  # scikit-learn's own words for an empty array
+        if reset and len(X) < 2:
+            raise InputError(f"Expected at least 2 rows to train on. Got n_samples = {len(X)}: 1 sample has no neighbours.")
+        check_finite(X)
+        if self.dtype == "float32" and X.dtype == np.float64:
+            _check_range(X)
+        return X
+
+    def _check_latents(self, Z: Any) -> Tensor:
+        Z = Z.numpy(force=True) if isinstance(Z, Tensor) else Z
+        Z = check_array(Z, dtype=np.float64, ensure_min_samples=0, input_name="Z")
+        if Z.shape[1] != self.n_components:
+            raise InputError(
+                f"Expected latents with n_components={self.n_components} columns. Got shape {Z.shape}. "
+                "Encode data with transform(X) first."
+            )
+        return torch.as_tensor(Z, dtype=self._dtype, device=self._device)
+
+    def _check_settings(self, N: int) -> None:
+        """Every setting by itself, then those that must fit each other."""
+        for name in ("n_components", "batch_size", "support_size"):
+            _check_count(name, getattr(self, name))
+        for name in ("active_set_size", "max_epochs", "early_stopping"):
+            if getattr(self, name) is not None:
+                _check_count(name, getattr(self, name))
+        for name in ("learning_rate", "hyper_learning_rate"):
+            value = getattr(self, name)
+            if not (isinstance(value, int | float | np.number) and 0 < value < math.inf):
+                raise InputError(f"{name} must be a positive number. Got {value!r}.")
+        _check_choice("latents", self.latents, ("bayesian", "point"))
+        _check_choice("noise", self.noise, ("shared",))
+        _check_choice("dtype", self.dtype, ("float32", "float64"))
+        if not isinstance(self.encoder, nn.Module):
+            _check_choice("encoder", self.encoder, ("network", "table"), "or be a torch module")
+        if self.kernel is not None and not isinstance(self.kernel, Kernel):
+            _check_choice("kernel", self.kernel, kernels.NAMES, "or be a gpytorch.kernels.Kernel")
+        if isinstance(self.init, str):
+            _check_choice("init", self.init, ("pca", "random"), "or be an array [N, n_components]")
+        elif np.shape(self.init) != (N, self.n_components) or not np.isfinite(self.init).all():
+            raise InputError(
+                f"An array as init must hold finite numbers, one row of n_components={self.n_components} for each of "
+                f"the {N} rows of data. Got shape {np.shape(self.init)}."
+            )
+        if not (isinstance(self.encoder_noise, int | float | np.number) and 0 <= self.encoder_noise < math.inf):
+            raise InputError(f"encoder_noise must be a number of at least 0. Got {self.encoder_noise!r}.")
+        if not 0 < self.validation_fraction < 1:
+            raise InputError(f"validation_fraction must lie between 0 and 1. Got {self.validation_fraction!r}.")
+        if self.early_stopping is not None and self.encoder == "table":
+            raise InputError(
+                "early_stopping needs an encoder that can place held-out rows. Got encoder='table'. Use "
+                "encoder='network', or set max_epochs instead."
+            )
+        if self.active_set_size is None:
+            _check_memory(N, self._dtype)
+        elif self.active_set_size >= self.batch_size:
+            raise InputError(
+                f"active_set_size must be smaller than batch_size. Got {self.active_set_size} with batch_size="
+                f"{self.batch_size}: no point would be left to predict. Lower active_set_size or raise batch_size."
+            )
+        try:
+            torch.empty(0, device=self._device)
+        except (RuntimeError, AssertionError) as error:
+            raise InputError(
+                f"device must be 'auto', 'cpu' or a device that torch finds here. Got {self.device!r}: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
+
+
+@dataclass(eq=False, repr=False)
+class GPLVM(SASGP):
+    """The exact GP-LVM: SASGP with everything active, trained on log p(X|Z) itself (Eq. 2).
+
+    Memory grows with the square of the rows and time with their cube: for up to about ten thousand rows. Parameters,
+    methods and attributes are those of :class:`SASGP`, without `active_set_size` and `batch_size`, and with
+    `latents="point"` as the default.
+    """
+
+    latents: Literal["bayesian", "point"] = "point"
+    active_set_size: None = field(init=False, default=None)
+    batch_size: int = field(init=False, default=SASGP.batch_size)
+
+
+# What scikit-learn's check_array is asked for: the shape, the dtype and sparse input are its business, NaN is ours
+_NO_CONVERSION: dict[str, Any] = {"dtype": "numeric", "ensure_all_finite": False, "ensure_min_samples": 1}
+
+
+def _class_name(instance: object) -> str:
+    return f"{type(instance).__module__}.{type(instance).__qualname__}"
+
+
+def _subclasses(cls: type) -> list[type]:
+    return [found for sub in cls.__subclasses__() for found in (sub, *_subclasses(sub))]
+
+
+def _check_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InputError(f"{name} must be a whole number of at least 1. Got {value!r}.")
+
+
+def _check_choice(name: str, value: object, choices: Sequence[str], also: str = "") -> None:
+    if isinstance(value, str) and value in choices:
+        return
+    close = difflib.get_close_matches(str(value), choices, 1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    expected = ", ".join(map(repr, choices)) if len(choices) < 2 else f"one of {', '.join(map(repr, choices))}"
+    raise InputError(f"{name} must be {expected}{', ' + also if also else ''}. Got {value!r}.{hint}")
+
+
+def _check_range(X: NDArray[np.generic]) -> None:
+    """Squares of the data must fit into float32."""
+    largest = max(float(np.abs(block).max()) for _, block in row_blocks(X))
+    if largest > 1e17:
+        raise InputError(
+            f"Expected values whose squares fit into float32. Got one of size {largest:.3g}. Rescale the data, or use "
+            "dtype='float64'."
+        )
+
+
+def _check_memory(N: int, dtype: torch.dtype) -> None:
+    """A step of the exact model holds about eight N×N matrices at once."""
+    need = 8 * N * N * dtype.itemsize
+    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if need > have:
+        raise InputError(
+            f"An exact GP-LVM of {N} rows needs about {need / 2**30:.0f} GiB of memory. Got a machine with "
+            f"{have / 2**30:.0f} GiB. Use SASGP with an active_set_size, or fewer rows."
+        )

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from sasgp.encoders import Encoder
 from sasgp.train import Rows, generator, one_cycle
 
-__all__ = ["fit_encoder", "pca_axes"]
+__all__ = ["axes", "fit_encoder"]
 
 PCA_ROWS = 5000  # a subset this large fixes the leading axes; it keeps the work flat in N
 FIT_STEPS = 300
@@ -20,22 +20,29 @@ FIT_BATCH = 256
 FIT_RATE = 2e-3
 
 
-def pca_axes(X: Tensor, mean: Tensor, n_components: int) -> Tensor:
-    """Directions [D, Q] along which rows vary most, scaled so that coordinates have unit variance.
+def axes(init: str, X: Tensor, mean: Tensor, n_components: int, generator: torch.Generator) -> Tensor:
+    """Directions [D, Q] to project on: principal ("pca") or "random", scaled so that coordinates have unit variance.
 
-    Directions without variance (constant data, or fewer features than components) are zero.
+    Principal directions without variance (constant data, or more components than features) are zero.
     """
     X = X - mean
+    if init == "random":
+        V = torch.randn(X.shape[1], n_components, generator=generator, dtype=X.dtype).to(X.device)
+        return V * _inverse_root((X @ V).square().mean(0))
     if X.shape[0] < X.shape[1]:  # through the smaller of the two Gram matrices
         values, U = torch.linalg.eigh(X @ X.T / len(X))
-        V = X.T @ U / (values.clamp_min(torch.finfo(X.dtype).tiny) * len(X)).sqrt()
+        V = X.T @ U * _inverse_root(values * len(X))
     else:
         values, V = torch.linalg.eigh(X.T @ X / len(X))
     values, V = values.flip(0)[:n_components], V.flip(1)[:, :n_components]  # largest first
-    V = V * torch.sign(V.gather(0, V.abs().argmax(0, keepdim=True)))  # an axis has no sign: make the largest entry +
-    # Below rounding there is no direction, only noise
-    scale = torch.where(values > values[0] * 1e-6, values.rsqrt(), 0.0).nan_to_num(0.0, 0.0, 0.0)
-    return F.pad(V * scale, (0, n_components - V.shape[1]))
+    V = V * torch.sign(V.gather(0, V.abs().argmax(0, keepdim=True)))  # an axis has no sign: make its largest entry +
+    return F.pad(V * _inverse_root(values), (0, n_components - V.shape[1]))
+
+
+def _inverse_root(variance: Tensor) -> Tensor:
+    """1/√v, and 0 where v is nothing but rounding beside the largest."""
+    real = variance > 1e-6 * variance.max()
+    return torch.where(real, variance, 1.0).rsqrt() * real
 
 
 def fit_encoder(
