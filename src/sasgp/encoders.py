@@ -23,15 +23,12 @@ MIN_VARIANCE = 1e-8  # keeps log var finite where softplus underflows
 class Encoder(nn.Module):
     """What every encoder offers: mean [B, Q] of q(z) and its variance [B, Q], None for point latents.
 
-    `rows` are the indices of training rows, which a Table needs. `generator` is given in training only and feeds what
-    is random there.
+    `rows` are the indices of training rows, which a Table needs.
     """
 
     amortised = True  # whether new rows are encoded by the same call
 
-    def forward(
-        self, X: Tensor, rows: Tensor | None = None, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         raise NotImplementedError
 
 
@@ -56,8 +53,6 @@ class Network(Encoder):
         Q.
     variance : bool
         Whether q(z) has a variance (Bayesian latents).
-    input_noise : float
-        Standard deviation of the Gaussian noise that its input gets in training, beside data of unit variance.
     generator : torch.Generator
         Draws the initial weights.
     hidden : sequence of int
@@ -74,14 +69,12 @@ class Network(Encoder):
         n_components: int,
         *,
         variance: bool,
-        input_noise: float,
         generator: torch.Generator,
         hidden: Sequence[int] = HIDDEN,
     ) -> None:
         super().__init__()
         self.register_buffer("mean", mean)
         self.register_buffer("scale", torch.tensor(scale, dtype=mean.dtype))
-        self.input_noise = input_noise
         widths = [len(mean), *hidden, n_components]
         self.mu = _perceptron(widths, generator)
         self.raw_var = _perceptron(widths, generator) if variance else None
@@ -91,12 +84,8 @@ class Network(Encoder):
             nn.init.constant_(last.bias, float(_softplus_inverse(torch.tensor(INITIAL_VARIANCE))))
         self.to(mean.device, mean.dtype)
 
-    def forward(
-        self, X: Tensor, rows: Tensor | None = None, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         X = (X - self.mean) / self.scale
-        if generator is not None and self.input_noise > 0:
-            X = X + self.input_noise * torch.randn(X.shape, generator=generator, dtype=X.dtype).to(X.device)
         return self.mu(X), None if self.raw_var is None else _variance(self.raw_var(X))
 
 
@@ -122,9 +111,7 @@ class Table(Encoder):
         initial = _softplus_inverse(torch.full_like(Z, INITIAL_VARIANCE))
         self.raw_var = nn.Parameter(initial) if variance else None
 
-    def forward(
-        self, X: Tensor, rows: Tensor | None = None, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         assert rows is not None, "a Table knows only the rows it was trained on"
         return self.mu[rows], None if self.raw_var is None else _variance(self.raw_var[rows])
 
@@ -138,9 +125,7 @@ class Custom(Encoder):
         self.n_components = n_components
         self.variance = variance
 
-    def forward(
-        self, X: Tensor, rows: Tensor | None = None, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         out = self.module(X)
         mu, var = out if isinstance(out, tuple) else (out, None)
         name, expected = type(self.module).__name__, (len(X), self.n_components)

@@ -41,10 +41,10 @@ Array = NDArray[np.floating[Any]]
 
 ENCODE_ROWS = 8192  # encoded at a time
 STEPS = 2000  # about as many as max_epochs=None takes on large data
-MIN_EPOCHS, MAX_EPOCHS = 3, 300  # and the bounds it keeps to: more passes over few rows over-fit the encoder
+MIN_EPOCHS, MAX_EPOCHS = 3, 600  # and the bounds it keeps to: more passes over few rows over-fit the encoder
 # Training starts from "all is noise", several times the data's variance: structure then enters from the coarse to the
 # fine. From a noise below the data's variance the encoder memorises small data (digits: test NLPD −.17 against −.28).
-START_NOISE = 5.0
+START_NOISE = 1.0
 VALIDATION_SUPPORT = 400  # rows that held-out rows are predicted from
 
 
@@ -122,6 +122,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             noise=START_NOISE * variance,
             mean=centre,
             active_set_size=None if self.active_set_size is None else self.active_set_size_,
+            encoder_noise=self.encoder_noise,
         ).to(device, dtype)
         self._train(rows, held_out)
 
@@ -183,7 +184,6 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             scale,
             self.n_components,
             variance=self.latents == "bayesian",
-            input_noise=self.encoder_noise,
             generator=generator(self.seed_, "network"),
         )
 

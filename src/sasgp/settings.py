@@ -35,7 +35,7 @@ class Settings:
     support_size
         Training rows that the trained decoder is conditioned on, at the most.
     max_epochs
-        Passes over the data. None: as many as make about 2000 steps, but at least 3 and at most 300.
+        Passes over the data. None: as many as make about 2000 steps, but at least 3 and at most 600.
     learning_rate
         Peak of the one-cycle schedule for the encoder.
     hyper_learning_rate
@@ -51,8 +51,8 @@ class Settings:
     verbose
         Show progress.
     encoder_noise
-        Gaussian noise on the network's input while it trains, as a fraction of the data's standard deviation. It keeps
-        the network from memorising rows, so that new rows land where they belong.
+        Gaussian noise on the encoder's input while it trains, in units of the decoder's own noise. It keeps the encoder
+        from memorising rows, so that new rows land where they belong.
     early_stopping
         Stop after this many epochs without improvement on held-out rows, and keep the best epoch. None: never.
     validation_fraction
@@ -75,6 +75,6 @@ class Settings:
     device: str = "auto"
     random_state: int | None = None
     verbose: bool = False
-    encoder_noise: float = 0.5
+    encoder_noise: float = 1.0
     early_stopping: int | None = None
     validation_fraction: float = 0.1

@@ -31,12 +31,21 @@ class SASDecoder(nn.Module):
         Training mean, subtracted from every row.
     active_set_size : int or None
         A; None makes the whole batch active.
+    encoder_noise : float
+        s, the noise on the encoder's input in training, in units of σ.
     """
 
     mean: Tensor
 
     def __init__(
-        self, encoder: Encoder, kernel: Kernel, *, noise: float, mean: Tensor, active_set_size: int | None
+        self,
+        encoder: Encoder,
+        kernel: Kernel,
+        *,
+        noise: float,
+        mean: Tensor,
+        active_set_size: int | None,
+        encoder_noise: float = 0.0,
     ) -> None:
         super().__init__()
         self.encoder = encoder
@@ -45,6 +54,7 @@ class SASDecoder(nn.Module):
         self.log_noise = nn.Parameter(torch.tensor(math.log(noise), dtype=mean.dtype))
         self.register_buffer("mean", mean)
         self.active_set_size = active_set_size
+        self.encoder_noise = encoder_noise
 
     @property
     def noise(self) -> Tensor:
@@ -55,7 +65,7 @@ class SASDecoder(nn.Module):
         """Negative objective in nats for each entry of the data, estimated from a batch (Eq. 6 or Eq. 8)."""
         B, D = X.shape
         A = B if self.active_set_size is None else self.active_set_size
-        mu, var = self.encoder(X, rows, generator)
+        mu, var = self.encoder(self._blurred(X, generator), rows)
         if var is None:
             # log p(X|Z) + Σ_n log p(z_n): the prior fixes the scale of z against the lengthscale
             Z, log_prior = mu, prior_log_density(mu)
@@ -68,6 +78,17 @@ class SASDecoder(nn.Module):
         log_p = sas_estimate(X - self.mean, K_BA, k_RR, self.noise, n_total)
         objective = log_p + n_total / B * log_prior.sum() + self._hyperprior()
         return -objective / (n_total * D)
+
+    def _blurred(self, X: Tensor, generator: torch.Generator) -> Tensor:
+        """What the encoder sees in training: rows with fresh noise of the decoder's own size, x + s σ ε.
+
+        The decoder says that rows differing by σ ε come from the same z; an encoder that has seen such rows does not
+        memorise one of them. Averaged over ε the objective is still a lower bound, that of a randomised encoder.
+        """
+        if not (self.encoder_noise and self.encoder.amortised):
+            return X
+        epsilon = torch.randn(X.shape, generator=generator, dtype=X.dtype).to(X.device)
+        return X + self.encoder_noise * self.noise.detach().sqrt() * epsilon
 
     def _hyperprior(self) -> Tensor | float:
         """Log density of the priors that a kernel may carry."""
