@@ -60,7 +60,7 @@ class Network(Encoder):
     ) -> None:
         super().__init__()
         self.register_buffer("mean", mean)
-        self.register_buffer("scale", torch.tensor(scale))
+        self.register_buffer("scale", torch.tensor(scale, dtype=mean.dtype))
         self.mu = _perceptron(len(mean), hidden, n_components)
         self.raw_var = _perceptron(len(mean), hidden, n_components) if variance else None
         if self.raw_var is not None:
