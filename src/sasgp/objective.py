@@ -48,7 +48,7 @@ def cholesky(K: Tensor) -> Tensor:
 
 
 class _SASEstimate(torch.autograd.Function):
-    """L̂ of a batch from K_BA = k(Z, Z_A), k_RR = diag k(Z_R, Z_R) and σ²; the equations are in the module's docstring."""
+    """L̂ of a batch from K_BA = k(Z, Z_A), k_RR = diag k(Z_R, Z_R) and σ²; the module's docstring has the equations."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, X: Tensor, K_BA: Tensor, k_RR: Tensor, noise: Tensor, N: int) -> Tensor:
@@ -93,7 +93,7 @@ class _SASEstimate(torch.autograd.Function):
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
         L_inv, alpha, r, W, c, e = ctx.saved_tensors  # type: ignore[attr-defined]
         w: float = ctx.w  # type: ignore[attr-defined]
-        A, D = alpha.shape
+        D = alpha.shape[1]
 
         # g = ∂L̂/∂c = −½ w (D/c − e/c²)          P = diag(w/c) r αᵀ
         g = -0.5 * w * (D / c - e / c.square())  # [R]
@@ -137,7 +137,7 @@ def sas_estimate(X: Tensor, K_BA: Tensor, k_RR: Tensor, noise: Tensor, n_total: 
         A = N − 1, the result is exact.
     """
     B, A = K_BA.shape
-    if A == B and B != n_total:
+    if A == B and n_total != B:
         raise ValueError(
             f"The active set must be smaller than the batch, or both must be all of the data. Got {A} active rows in a "
             f"batch of {B} with {n_total} rows in all: no point would be left to predict. Lower the active set's size."
@@ -152,5 +152,5 @@ def kl_to_prior(mu: Tensor, var: Tensor) -> Tensor:
 
 
 def prior_log_density(Z: Tensor) -> Tensor:
-    """log N(z | 0, I) of every row: [B, Q] → [B]."""
+    """The log density log N(z | 0, I) of every row: [B, Q] → [B]."""
     return -0.5 * (Z.square().sum(-1) + Z.shape[-1] * LOG_2PI)

@@ -36,7 +36,7 @@ class Posterior:
     def __init__(self, kernel: Kernel, noise: Tensor, Z: Tensor, X: Tensor, mean: Tensor) -> None:
         self.kernel, self.noise, self.Z, self.X, self.mean = deepcopy(kernel), noise.detach(), Z, X, mean
         self.kernel.requires_grad_(False)
-        # The factor and the kernel matrix under it are in float64, whatever the model's dtype: it is done once, and K is
+        # The factor and the kernel matrix under it are in float64, whatever the model's dtype: done once, and K is
         # at its worst with many support points. A kernel matrix rounded to float32 put the mean at new z off by half a
         # standard deviation of the data at σ² = 1e-6 and S = 500; this way it is .006.
         self._kernel64 = deepcopy(self.kernel).double()
@@ -76,7 +76,10 @@ class Posterior:
         return mean, var
 
     def log_density(self, X: Tensor, Z: Tensor) -> Tensor:
-        """log N(x | m(z), c(z) I) of each row, [M]; differentiable in Z, so at most a block of rows at a time."""
+        """The log density log N(x | m(z), c(z) I) of each row, [M].
+
+        Differentiable in Z, so at most a block of rows at a time.
+        """
         mean, c = self._moments(Z)
         D = X.shape[1]
         return -0.5 * (D * (LOG_2PI + c.log()) + (X - mean).square().sum(1) / c)

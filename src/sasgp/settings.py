@@ -23,8 +23,8 @@ class Settings:
         "network": an amortised encoder D-512-256-Q. "table": a free latent for every training row. From Python also
         any torch module that maps rows [B, D] to z [B, Q], or to (mean, variance).
     kernel
-        "rbf" (the default), "rbf-ard", "matern12", "matern32" or "matern52", each with an amplitude. From Python also any
-        gpytorch.kernels.Kernel, which starts from the values it has.
+        "rbf" (the default), "rbf-ard", "matern12", "matern32" or "matern52", each with an amplitude. From Python also
+        any gpytorch.kernels.Kernel, which starts from the values it has.
     noise
         "shared": one noise variance for all features.
     active_set_size

@@ -30,7 +30,7 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch did. `loss` is its mean over the epoch's steps; `monitored` is what the model reports of itself."""
+    """What one epoch did. `loss` is its mean over the steps; `monitored` is what the model reports of itself."""
 
     epoch: int
     step: int
