@@ -14,7 +14,7 @@ import math
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 
 __all__ = ["NotPositiveDefiniteError", "cholesky", "kl_to_prior", "prior_log_density", "sas_estimate"]
 
@@ -89,8 +89,13 @@ class _SASEstimate(torch.autograd.Function):
         return log_p_A + w * log_p_R
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        # torch's once_differentiable lets this pass where L̂ is a term of a sum, and leaves its curvature out unsaid
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "The SAS estimate is differentiable once. Got create_graph=True, which asks for a second derivative. "
+                "Take first derivatives only, or write Eq. 6 in plain torch."
+            )
         L_inv, alpha, r, W, c, e = ctx.saved_tensors  # type: ignore[attr-defined]
         w: float = ctx.w  # type: ignore[attr-defined]
         D = alpha.shape[1]
