@@ -85,7 +85,7 @@ class SASDecoder(nn.Module):
 
     def monitor(self) -> dict[str, float]:
         """What a progress bar shows of the model."""
-        return {"noise": float(self.noise)}
+        return {"noise": self.noise.item()}
 
     def condition(self, X: Tensor, Z: Tensor) -> Posterior:
         """The decoder given support points: observations [S, D] and their latents [S, Q]."""
