@@ -28,7 +28,7 @@ def test_network_is_a_perceptron_of_the_centred_and_scaled_row(rng, dtype):
     X = torch.randn(6, 5, generator=rng, dtype=dtype) + 3
     network = Network(X.mean(0), 0.1, 2, variance=True, hidden=(7, 4)).to(dtype)
     mu, var = network(X)
-    # z = perceptron((x − mean) / scale); 0.1 is not a float32, so a scale that was rounded on the way in would show at 1e-8
+    # z = perceptron((x − mean) / scale). 0.1 is not a float32: a scale rounded to one on the way would show, by 1e-8
     centred = (X.numpy() - X.numpy().mean(0)) / 0.1
     assert_close(mu, perceptron(network.mu, centred), dtype=dtype)
     assert_close(var, softplus(perceptron(network.raw_var, centred)), 1e-5)  # + MIN_VARIANCE, 1e-8
@@ -99,7 +99,11 @@ def test_custom_is_taken_as_it_is():
 @pytest.mark.parametrize(
     ("out", "variance", "message"),
     [
-        ([torch.ones(3, 2)], True, r"must return a pair \(mean, variance\).*Got one tensor from Returns.*latents='point'"),
+        (
+            [torch.ones(3, 2)],
+            True,
+            r"must return a pair \(mean, variance\).*Got one tensor from Returns.*latents='point'",
+        ),
         ([torch.ones(3, 5)], False, r"mean must have shape \(3, 2\).*Got \(3, 5\) from Returns"),
         ([torch.ones(2)], False, r"mean must have shape \(3, 2\).*Got \(2,\)"),
         ([torch.ones(3, 2), torch.ones(3, 1)], True, r"variance must have shape \(3, 2\).*Got \(3, 1\)"),
