@@ -64,6 +64,20 @@ def test_two_runs_are_identical_bit_for_bit(X):
     assert not torch.equal(one.w, other.w)
 
 
+def test_every_step_draws_from_a_generator_of_its_own(X):
+    # Made from (seed, rank, step): resuming at step k needs no memory of the k before it
+    drawn = []
+
+    class Draws(Quadratic):
+        def forward(self, X, rows, n_total, generator):
+            drawn.append(torch.rand((), generator=generator).item())
+            return super().forward(X, rows, n_total, generator)
+
+    run(X, Draws(3), max_epochs=2, seed=7)
+    assert drawn == [torch.rand((), generator=generator(7, 0, step)).item() for step in range(6)]
+    assert len(set(drawn)) == 6
+
+
 def test_global_random_states_are_neither_read_nor_moved(X):
     torch.manual_seed(1)
     np.random.seed(1)  # noqa: NPY002 the global state is what is being watched
