@@ -26,20 +26,39 @@ def perceptron(layers, X):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_network_is_a_perceptron_of_the_centred_and_scaled_row(rng, dtype):
     X = torch.randn(6, 5, generator=rng, dtype=dtype) + 3
-    network = Network(X.mean(0), 0.1, 2, variance=True, hidden=(7, 4)).to(dtype)
+    network = Network(X.mean(0), 0.1, 2, variance=True, input_noise=0.5, generator=rng, hidden=(7, 4))
     mu, var = network(X)
     # z = perceptron((x − mean) / scale). 0.1 is not a float32: a scale rounded to one on the way would show, by 1e-8
     centred = (X.numpy() - X.numpy().mean(0)) / 0.1
     assert_close(mu, perceptron(network.mu, centred), dtype=dtype)
     assert_close(var, softplus(perceptron(network.raw_var, centred)), 1e-5)  # + MIN_VARIANCE, 1e-8
+    # With a generator, as in training, the scaled input gets noise of .5: the same that the same generator gives here
+    mu, _ = network(X, None, torch.Generator().manual_seed(9))
+    noise = torch.randn(6, 5, generator=torch.Generator().manual_seed(9), dtype=dtype).numpy()
+    assert_close(mu, perceptron(network.mu, centred + 0.5 * noise), dtype=dtype)
+
+
+def test_network_starts_from_its_generator_alone(rng):
+    # Weights and biases uniform on ±1/√n_in, as torch has them: variance 1/(3 n_in), here 1/300 ± 1/300·√(4/5/5000)
+    before = torch.get_rng_state()
+    one, two = (
+        Network(torch.zeros(100), 1.0, 2, variance=True, input_noise=0, generator=torch.Generator().manual_seed(seed))
+        for seed in (1, 1)
+    )
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    weights = one.mu[0].weight.detach()[:50]
+    assert weights.abs().max() <= 0.1
+    assert weights.var().item() == pytest.approx(1 / 300, rel=5 * np.sqrt(0.8 / 5000))
+    assert not torch.equal(one.mu[0].weight, one.raw_var[0].weight)
 
 
 def test_network_starts_near_the_initial_variance_and_stays_positive(rng):
     X = torch.randn(8, 5, generator=rng)
-    network = Network(torch.zeros(5), 1.0, 2, variance=True)
+    network = Network(torch.zeros(5), 1.0, 2, variance=True, input_noise=0, generator=rng)
     with torch.no_grad():
         network.raw_var[-1].weight.zero_()
-    # softplus(softplus⁻¹(0.01)) = 0.01 when only the bias speaks
+    # softplus(softplus⁻¹(v)) = v when only the bias speaks
     assert_close(network(X)[1], np.full((8, 2), INITIAL_VARIANCE), dtype=torch.float32)
     with torch.no_grad():
         network.raw_var[-1].bias.fill_(-200.0)  # softplus(−200) underflows to 0 in float32
@@ -50,7 +69,7 @@ def test_network_starts_near_the_initial_variance_and_stays_positive(rng):
 
 def test_point_network_has_no_variance(rng):
     X = torch.randn(3, 5, generator=rng)
-    network = Network(torch.zeros(5), 1.0, 2, variance=False)
+    network = Network(torch.zeros(5), 1.0, 2, variance=False, input_noise=0, generator=rng)
     assert network(X)[1] is None
     assert_close(network(X)[0], perceptron(network.mu, X.numpy()), dtype=torch.float32)
 
@@ -65,8 +84,8 @@ def test_table_returns_its_rows_and_moves_only_those(rng):
     expected = torch.zeros(6, 2)
     expected[rows] = 3.0
     assert torch.equal(table.mu.grad, expected)
-    # d softplus(u)/du = 1 − exp(−softplus(u)) = 1 − e^−.01 where the variance is .01
-    assert_close(table.raw_var.grad, np.where(expected > 0, 1 - np.exp(-0.01), 0.0), dtype=torch.float32)
+    # d softplus(u)/du = 1 − exp(−softplus(u)) = 1 − e^−v where the variance is v
+    assert_close(table.raw_var.grad, np.where(expected > 0, 1 - np.exp(-INITIAL_VARIANCE), 0.0), dtype=torch.float32)
 
 
 def test_table_keeps_its_own_copy(rng):

@@ -188,7 +188,7 @@ class Fixed(Encoder):
         super().__init__()
         self.mu, self.var = torch.nn.Parameter(torch.tensor(mu)), var
 
-    def forward(self, X, rows=None):
+    def forward(self, X, rows=None, generator=None):
         return self.mu[rows], None if self.var is None else self.var[rows]
 
 

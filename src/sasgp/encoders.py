@@ -5,7 +5,9 @@ latent for every training row, and `Custom` wraps a module of the user's. Each m
 for Bayesian latents, its variance.
 """
 
+import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -14,16 +16,22 @@ from torch.nn import functional as F
 __all__ = ["Custom", "Encoder", "Network", "Table"]
 
 HIDDEN = (512, 256)  # the paper's encoder
-INITIAL_VARIANCE = 0.01  # of q(z), against a layout of unit variance: small enough to keep its neighbourhoods
+INITIAL_VARIANCE = 0.1  # of q(z), against a layout of unit variance
 MIN_VARIANCE = 1e-8  # keeps log var finite where softplus underflows
 
 
 class Encoder(nn.Module):
-    """What every encoder offers: `forward(X, rows)` → mean [B, Q] and variance [B, Q] (None for point latents)."""
+    """What every encoder offers: mean [B, Q] of q(z) and its variance [B, Q], None for point latents.
+
+    `rows` are the indices of training rows, which a Table needs. `generator` is given in training only and feeds what
+    is random there.
+    """
 
     amortised = True  # whether new rows are encoded by the same call
 
-    def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self, X: Tensor, rows: Tensor | None = None, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         raise NotImplementedError
 
 
@@ -48,6 +56,10 @@ class Network(Encoder):
         Q.
     variance : bool
         Whether q(z) has a variance (Bayesian latents).
+    input_noise : float
+        Standard deviation of the Gaussian noise that its input gets in training, beside data of unit variance.
+    generator : torch.Generator
+        Draws the initial weights.
     hidden : sequence of int
         Widths of the hidden layers.
     """
@@ -56,27 +68,47 @@ class Network(Encoder):
     scale: Tensor
 
     def __init__(
-        self, mean: Tensor, scale: float, n_components: int, *, variance: bool, hidden: Sequence[int] = HIDDEN
+        self,
+        mean: Tensor,
+        scale: float,
+        n_components: int,
+        *,
+        variance: bool,
+        input_noise: float,
+        generator: torch.Generator,
+        hidden: Sequence[int] = HIDDEN,
     ) -> None:
         super().__init__()
         self.register_buffer("mean", mean)
         self.register_buffer("scale", torch.tensor(scale, dtype=mean.dtype))
-        self.mu = _perceptron(len(mean), hidden, n_components)
-        self.raw_var = _perceptron(len(mean), hidden, n_components) if variance else None
+        self.input_noise = input_noise
+        widths = [len(mean), *hidden, n_components]
+        self.mu = _perceptron(widths, generator)
+        self.raw_var = _perceptron(widths, generator) if variance else None
         if self.raw_var is not None:
-            nn.init.constant_(self.raw_var[-1].bias, float(_softplus_inverse(torch.tensor(INITIAL_VARIANCE))))
+            last = self.raw_var[-1]
+            assert isinstance(last, nn.Linear)
+            nn.init.constant_(last.bias, float(_softplus_inverse(torch.tensor(INITIAL_VARIANCE))))
+        self.to(mean.device, mean.dtype)
 
-    def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self, X: Tensor, rows: Tensor | None = None, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         X = (X - self.mean) / self.scale
+        if generator is not None and self.input_noise > 0:
+            X = X + self.input_noise * torch.randn(X.shape, generator=generator, dtype=X.dtype).to(X.device)
         return self.mu(X), None if self.raw_var is None else _variance(self.raw_var(X))
 
 
-def _perceptron(n_in: int, hidden: Sequence[int], n_out: int) -> nn.Sequential:
+def _perceptron(widths: Sequence[int], generator: torch.Generator) -> nn.Sequential:
+    """Linear layers with ReLU between them, started as torch starts them but from the given generator."""
     layers: list[nn.Module] = []
-    for width in hidden:
-        layers += [nn.Linear(n_in, width), nn.ReLU()]
-        n_in = width
-    return nn.Sequential(*layers, nn.Linear(n_in, n_out))
+    for n_in, n_out in pairwise(widths):
+        linear = nn.utils.skip_init(nn.Linear, n_in, n_out)
+        for parameter in linear.parameters():
+            nn.init.uniform_(parameter, -1 / math.sqrt(n_in), 1 / math.sqrt(n_in), generator=generator)
+        layers += [linear, nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
 
 
 class Table(Encoder):
@@ -90,7 +122,9 @@ class Table(Encoder):
         initial = _softplus_inverse(torch.full_like(Z, INITIAL_VARIANCE))
         self.raw_var = nn.Parameter(initial) if variance else None
 
-    def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self, X: Tensor, rows: Tensor | None = None, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         assert rows is not None, "a Table knows only the rows it was trained on"
         return self.mu[rows], None if self.raw_var is None else _variance(self.raw_var[rows])
 
@@ -104,7 +138,9 @@ class Custom(Encoder):
         self.n_components = n_components
         self.variance = variance
 
-    def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self, X: Tensor, rows: Tensor | None = None, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         out = self.module(X)
         mu, var = out if isinstance(out, tuple) else (out, None)
         name, expected = type(self.module).__name__, (len(X), self.n_components)

@@ -35,7 +35,7 @@ class Settings:
     support_size
         Training rows that the trained decoder is conditioned on, at the most.
     max_epochs
-        Passes over the data. None: as many as make about 2000 steps, at least 3.
+        Passes over the data. None: as many as make about 2000 steps, but at least 3 and at most 300.
     learning_rate
         Peak of the one-cycle schedule for the encoder.
     hyper_learning_rate
@@ -50,6 +50,13 @@ class Settings:
         Seed: fits with the same seed are identical. None draws a new one each time.
     verbose
         Show progress.
+    encoder_noise
+        Gaussian noise on the network's input while it trains, as a fraction of the data's standard deviation. It keeps
+        the network from memorising rows, so that new rows land where they belong.
+    early_stopping
+        Stop after this many epochs without improvement on held-out rows, and keep the best epoch. None: never.
+    validation_fraction
+        Share of the rows held out for early_stopping.
     """
 
     n_components: int = 2
@@ -68,3 +75,6 @@ class Settings:
     device: str = "auto"
     random_state: int | None = None
     verbose: bool = False
+    encoder_noise: float = 0.5
+    early_stopping: int | None = None
+    validation_fraction: float = 0.1

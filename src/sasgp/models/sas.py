@@ -55,7 +55,7 @@ class SASDecoder(nn.Module):
         """Negative objective in nats for each entry of the data, estimated from a batch (Eq. 6 or Eq. 8)."""
         B, D = X.shape
         A = B if self.active_set_size is None else self.active_set_size
-        mu, var = self.encoder(X, rows)
+        mu, var = self.encoder(X, rows, generator)
         if var is None:
             # log p(X|Z) + Σ_n log p(z_n): the prior fixes the scale of z against the lengthscale
             Z, log_prior = mu, prior_log_density(mu)
@@ -85,7 +85,7 @@ class SASDecoder(nn.Module):
 
     def monitor(self) -> dict[str, float]:
         """What a progress bar shows of the model."""
-        return {"noise": self.noise.item()}
+        return {"noise": float(self.noise.detach())}
 
     def condition(self, X: Tensor, Z: Tensor) -> Posterior:
         """The decoder given support points: observations [S, D] and their latents [S, Q]."""

@@ -1,0 +1,355 @@
+"""GPyTorch kernels by name, and as JSON.
+
+`make` builds the kernels that the settings name. `describe` turns a kernel composed of GPyTorch's own classes into
+plain JSON, hyperparameters included, and `rebuild` makes an equal kernel from that: it evaluates to the same bits.
+Class names in a description are looked up in the tables below and nowhere else, so a file cannot name code to run.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from gpytorch.constraints import GreaterThan, Interval, LessThan, Positive
+from gpytorch.kernels import (
+    AdditiveKernel,
+    ConstantKernel,
+    CosineKernel,
+    Kernel,
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    PiecewisePolynomialKernel,
+    PolynomialKernel,
+    ProductKernel,
+    RBFKernel,
+    RQKernel,
+    ScaleKernel,
+    SpectralMixtureKernel,
+)
+from gpytorch.priors import (
+    GammaPrior,
+    HalfCauchyPrior,
+    HalfNormalPrior,
+    HorseshoePrior,
+    LogNormalPrior,
+    NormalPrior,
+    Prior,
+    SmoothedBoxPrior,
+    UniformPrior,
+)
+from gpytorch.utils.transforms import inv_sigmoid, inv_softplus
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from sasgp.errors import InputError
+
+__all__ = ["NAMES", "CustomKernelError", "describe", "make", "rebuild"]
+
+NAMES = ("rbf", "rbf-ard", "matern12", "matern32", "matern52")
+
+# What may stand in a description: the class, and the constructor's arguments that a kernel keeps under the same name
+_KERNELS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "AdditiveKernel": (AdditiveKernel, ()),
+    "ConstantKernel": (ConstantKernel, ()),
+    "CosineKernel": (CosineKernel, ("ard_num_dims",)),
+    "LinearKernel": (LinearKernel, ("ard_num_dims",)),
+    "MaternKernel": (MaternKernel, ("nu", "ard_num_dims")),
+    "PeriodicKernel": (PeriodicKernel, ("ard_num_dims",)),
+    "PiecewisePolynomialKernel": (PiecewisePolynomialKernel, ("q", "ard_num_dims")),
+    "PolynomialKernel": (PolynomialKernel, ("power", "ard_num_dims")),
+    "ProductKernel": (ProductKernel, ()),
+    "RBFKernel": (RBFKernel, ("ard_num_dims",)),
+    "RQKernel": (RQKernel, ("ard_num_dims",)),
+    "ScaleKernel": (ScaleKernel, ()),
+    "SpectralMixtureKernel": (SpectralMixtureKernel, ("num_mixtures", "ard_num_dims")),
+}
+_CONSTRAINTS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "GreaterThan": (GreaterThan, ("lower_bound",)),
+    "Interval": (Interval, ("lower_bound", "upper_bound")),
+    "LessThan": (LessThan, ("upper_bound",)),
+    "Positive": (Positive, ()),
+}
+# A prior's arguments: as the constructor calls them → as the prior keeps them
+_PRIORS: dict[str, tuple[Any, dict[str, str]]] = {
+    "GammaPrior": (GammaPrior, {"concentration": "concentration", "rate": "rate"}),
+    "HalfCauchyPrior": (HalfCauchyPrior, {"scale": "scale"}),
+    "HalfNormalPrior": (HalfNormalPrior, {"scale": "scale"}),
+    "HorseshoePrior": (HorseshoePrior, {"scale": "scale"}),
+    "LogNormalPrior": (LogNormalPrior, {"loc": "loc", "scale": "scale"}),
+    "NormalPrior": (NormalPrior, {"loc": "loc", "scale": "scale"}),
+    "SmoothedBoxPrior": (SmoothedBoxPrior, {"a": "a", "b": "b", "sigma": "sigma"}),
+    "UniformPrior": (UniformPrior, {"a": "low", "b": "high"}),
+}
+_TRANSFORMS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    "exp": (torch.exp, torch.log),
+    "sigmoid": (torch.sigmoid, inv_sigmoid),
+    "softplus": (softplus, inv_softplus),
+}
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+MAX_SIZE = 1_000_000  # of a hyperparameter: a description of a few bytes must not ask for all of the memory
+
+
+class CustomKernelError(InputError):
+    """The kernel is not composed of GPyTorch's own parts alone, so no description can stand for it."""
+
+
+def make(name: str, n_components: int) -> Kernel:
+    """The kernel that a setting names, each with an amplitude; lengthscales and amplitude start at 1.
+
+    Parameters
+    ----------
+    name : str
+        One of `NAMES`. "rbf-ard" has a lengthscale for every latent dimension.
+    n_components : int
+        Q, the dimensions of the latent space.
+    """
+
+    # In logarithms a step of Adam is a relative change, whatever the units of the data
+    def positive() -> Interval:
+        return Positive(torch.exp, torch.log)
+
+    base: Kernel
+    match name:
+        case "rbf":
+            base = RBFKernel(lengthscale_constraint=positive())
+        case "rbf-ard":
+            base = RBFKernel(ard_num_dims=n_components, lengthscale_constraint=positive())
+        case "matern12" | "matern32" | "matern52":
+            base = MaternKernel(nu=int(name[-2]) / 2, lengthscale_constraint=positive())
+        case _:
+            near = difflib.get_close_matches(str(name), NAMES, n=1)
+            cure = f"Did you mean {near[0]!r}?" if near else "Choose one of these, or pass a gpytorch.kernels.Kernel."
+            raise InputError(f"kernel must be one of {', '.join(map(repr, NAMES))}. Got {name!r}. {cure}")
+    return ScaleKernel(base, outputscale_constraint=positive())
+
+
+def describe(kernel: Kernel) -> dict[str, Any]:
+    """The kernel as plain JSON; `rebuild` makes an equal one.
+
+    Raises
+    ------
+    CustomKernelError
+        If any part is not exactly one of GPyTorch's own classes in the tables above, or was changed by hand.
+    """
+    if len(list(kernel.named_parameters(remove_duplicate=False))) != len(list(kernel.parameters())):
+        raise _custom("two of its parts share a parameter")
+    description = _describe(kernel)
+    # Parts that no table knows of (a parameter registered by hand, say) would be lost in silence
+    try:
+        state, rebuilt = kernel.state_dict(), rebuild(description).state_dict()
+    except InputError as error:
+        raise _custom(str(error.__cause__ or error)) from error
+    if state.keys() != rebuilt.keys():
+        raise _custom(f"it differs from GPyTorch's own in {', '.join(sorted(state.keys() ^ rebuilt.keys()))}")
+    for name, value in state.items():
+        if not torch.equal(value.detach().cpu().double(), rebuilt[name].double()):
+            raise _custom(f"its {name} is not where GPyTorch keeps it")
+    return description
+
+
+def rebuild(description: Mapping[str, Any]) -> Kernel:
+    """The kernel that `describe` described, on the CPU. Raises InputError if the description is malformed."""
+    try:
+        return _rebuild(description)
+    except InputError:
+        raise
+    except (AttributeError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        # GPyTorch's constructors refuse values in all of these ways; too deep a nesting is a RuntimeError too
+        raise InputError(
+            f"The kernel's description must be one that sasgp wrote. Got one that is malformed: "
+            f"{type(error).__name__}: {error}. Save the model again."
+        ) from error
+
+
+def _custom(reason: str) -> CustomKernelError:
+    return CustomKernelError(
+        "Only kernels composed of GPyTorch's own classes can be described in a file. "
+        f"This one cannot: {reason}. Keep the code that makes it, and pass the kernel when loading."
+    )
+
+
+def _class_name(table: Mapping[str, tuple[Any, Any]], thing: object) -> str:
+    """The name of a thing's class, if it is exactly the table's: a subclass may compute something else."""
+    cls = type(thing)
+    if cls.__name__ not in table or table[cls.__name__][0] is not cls:
+        raise _custom(f"{cls.__module__}.{cls.__qualname__} is not one of {', '.join(table)}")
+    return cls.__name__
+
+
+def _look_up(table: Mapping[str, Any], name: object) -> Any:
+    if not isinstance(name, str) or name not in table:
+        raise InputError(
+            f"The kernel's description must name one of {', '.join(table)}. Got {name!r}. "
+            "Upgrade sasgp if a newer one wrote it."
+        )
+    return table[name]
+
+
+def _parts(kernel: Kernel) -> list[Kernel]:
+    if isinstance(kernel, ScaleKernel):
+        return [kernel.base_kernel]
+    return list(kernel.kernels) if isinstance(kernel, AdditiveKernel | ProductKernel) else []
+
+
+def _describe(kernel: Kernel) -> dict[str, Any]:
+    name = _class_name(_KERNELS, kernel)
+    if len(kernel.batch_shape):
+        raise _custom(f"{name} has batch_shape {tuple(kernel.batch_shape)}, and a decoder uses one kernel, not a batch")
+    arguments = {key: getattr(kernel, key) for key in _KERNELS[name][1]}
+    parameters = dict(kernel.named_parameters(recurse=False))
+    unknown = kernel._priors.keys() - {_prior_name(key) for key in parameters}
+    if unknown:
+        raise _custom(f"{name} has a prior on something other than a hyperparameter: {', '.join(sorted(unknown))}")
+    return {
+        "class": name,
+        # .item(): a number may have come as a scalar of numpy's
+        "arguments": {k: v.item() if hasattr(v, "item") else v for k, v in arguments.items()},
+        "active_dims": None if kernel.active_dims is None else kernel.active_dims.tolist(),
+        "parameters": {
+            key: {
+                **_describe_tensor(parameter, key),
+                "trainable": parameter.requires_grad,
+                "constraint": _describe_constraint(kernel.constraint_for_parameter_name(key)),
+                "prior": _describe_prior(kernel, key),
+            }
+            for key, parameter in parameters.items()
+        },
+        "kernels": [_describe(part) for part in _parts(kernel)],
+    }
+
+
+def _rebuild(description: Mapping[str, Any]) -> Kernel:
+    name = description["class"]
+    cls, known = _look_up(_KERNELS, name)
+    kernel = cls(*_rebuild_parts(name, description["kernels"]), **_check_arguments(description["arguments"], known))
+    kernel.active_dims = _rebuild_active_dims(description["active_dims"])
+    parameters = dict(kernel.named_parameters(recurse=False))
+    if description["parameters"].keys() != parameters.keys():
+        raise ValueError(f"{name} with {', '.join(description['parameters'])} for {', '.join(parameters)}")
+    for key, parameter in parameters.items():
+        entry = description["parameters"][key]
+        value = _rebuild_tensor(entry)
+        if value.shape != parameter.shape:
+            raise ValueError(f"{key} of shape {tuple(value.shape)} for {tuple(parameter.shape)}")
+        kernel.register_constraint(key, _rebuild_constraint(entry["constraint"], value.dtype))
+        setattr(kernel, key, nn.Parameter(value, requires_grad=_check_bool(entry["trainable"])))
+        if entry["prior"] is not None:
+            kernel.register_prior(_prior_name(key), _rebuild_prior(entry["prior"]), _public_name(key))
+    return kernel
+
+
+def _rebuild_parts(name: str, descriptions: list[Any]) -> list[Kernel]:
+    n = len(descriptions)
+    if not (n == 1 if name == "ScaleKernel" else n > 0 if name in ("AdditiveKernel", "ProductKernel") else n == 0):
+        raise ValueError(f"{name} of {n} kernels")
+    return [_rebuild(description) for description in descriptions]
+
+
+def _check_arguments(arguments: dict[str, Any], known: tuple[str, ...]) -> dict[str, int | float]:
+    if arguments.keys() != set(known):
+        raise ValueError(f"arguments {', '.join(arguments)} for {', '.join(known)}")
+    # PeriodicKernel takes no None
+    given = {key: value for key, value in arguments.items() if value is not None}
+    for key, value in given.items():
+        if type(value) not in (int, float):
+            raise TypeError(f"argument {key} = {value!r}")
+    if given.get("num_mixtures", 1) * given.get("ard_num_dims", 1) > MAX_SIZE:
+        raise ValueError(f"more than {MAX_SIZE} values in a hyperparameter")
+    return given
+
+
+def _check_bool(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{value!r} is neither true nor false")
+    return value
+
+
+def _rebuild_active_dims(dims: Any) -> Tensor | None:
+    if dims is None:
+        return None
+    if not dims or any(type(dim) is not int for dim in dims):
+        raise ValueError(f"active_dims = {dims!r}")
+    return torch.tensor(dims, dtype=torch.long)
+
+
+def _describe_tensor(value: Tensor, name: str) -> dict[str, Any]:
+    dtype = str(value.dtype).removeprefix("torch.")
+    if dtype not in _DTYPES:
+        raise _custom(f"{name} is {dtype}, not float32 or float64")
+    if not value.isfinite().all():
+        raise InputError(
+            f"A kernel can be saved only with finite hyperparameters. Got {name} = {value.tolist()}. "
+            "If training led there, lower hyper_learning_rate or set dtype='float64'."
+        )
+    # A float32 is exact as Python's float, and JSON's shortest decimal reads back to the same float
+    return {"dtype": dtype, "values": value.tolist()}
+
+
+def _rebuild_tensor(description: Mapping[str, Any]) -> Tensor:
+    value = torch.tensor(description["values"], dtype=_look_up(_DTYPES, description["dtype"]))
+    if not value.isfinite().all():
+        raise ValueError(f"values = {description['values']!r}")
+    return value
+
+
+def _describe_constraint(constraint: Interval | None) -> dict[str, Any]:
+    name = _class_name(_CONSTRAINTS, constraint)
+    return {
+        "class": name,
+        "transform": _transform_name(constraint),
+        **{bound: _describe_tensor(getattr(constraint, bound), bound) for bound in _CONSTRAINTS[name][1]},
+    }
+
+
+def _rebuild_constraint(description: Mapping[str, Any], dtype: torch.dtype) -> Interval:
+    cls, names = _look_up(_CONSTRAINTS, description["class"])
+    bounds = {name: _rebuild_tensor(description[name]) for name in names}
+    transform = description["transform"]
+    forward, inverse = (None, None) if transform is None else _look_up(_TRANSFORMS, transform)
+    constraint = cls(**bounds, transform=forward, inv_transform=inverse).to(dtype)
+    for name, bound in bounds.items():
+        setattr(constraint, name, bound)  # the constructor rounds to torch's default dtype
+    return constraint
+
+
+def _transform_name(constraint: Interval) -> str | None:
+    forward, inverse = constraint._transform, constraint._inv_transform
+    if forward is None:
+        return None
+    # GPyTorch's default is a Softplus module, which a deep copy of the kernel copies too
+    if type(forward) is nn.Softplus and (forward.beta, forward.threshold) == (1, 20):
+        forward = softplus
+    for name, pair in _TRANSFORMS.items():
+        if (forward, inverse) == pair:
+            return name
+    raise _custom(f"its constraint {constraint} transforms by something other than {', '.join(_TRANSFORMS)}")
+
+
+def _public_name(parameter: str) -> str:
+    return parameter.removeprefix("raw_")
+
+
+def _prior_name(parameter: str) -> str:
+    return f"{_public_name(parameter)}_prior"
+
+
+def _describe_prior(kernel: Kernel, parameter: str) -> dict[str, Any] | None:
+    if _prior_name(parameter) not in kernel._priors:
+        return None
+    prior, closure, _ = kernel._priors[_prior_name(parameter)]
+    name = _class_name(_PRIORS, prior)
+    if prior._transform is not None or not torch.equal(closure(kernel), getattr(kernel, _public_name(parameter))):
+        raise _custom(f"its {_prior_name(parameter)} is on a function of the hyperparameter")
+    return {
+        "class": name,
+        "validate": prior._validate_args,
+        **{argument: _describe_tensor(getattr(prior, kept), kept) for argument, kept in _PRIORS[name][1].items()},
+    }
+
+
+def _rebuild_prior(description: Mapping[str, Any]) -> Prior:
+    cls, arguments = _look_up(_PRIORS, description["class"])
+    values = {argument: _rebuild_tensor(description[argument]) for argument in arguments}
+    return cls(**values, validate_args=_check_bool(description["validate"]))

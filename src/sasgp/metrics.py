@@ -1,0 +1,155 @@
+"""How far decoded data are from the data, and how well a latent space keeps labels together.
+
+Rows are read in blocks and summed in float64, so that memory stays flat for a million memory-mapped float32 rows.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sasgp.errors import InputError
+
+__all__ = ["knn_accuracy", "mae", "nlpd", "rmse"]
+
+BLOCK = 1 << 20  # values in a block: 8 MB in float64
+
+
+def rmse(X: ArrayLike, mean: ArrayLike) -> float:
+    """Root mean squared error over all rows and features.
+
+    Parameters
+    ----------
+    X
+        Observations [N, D].
+    mean
+        Predictions [N, D].
+
+    Returns
+    -------
+    float
+        √( Σ (x − m)² / (N D) ).
+    """
+    X, mean = _pair(X, mean)
+    total = sum(float(np.square(_residual(X, mean, rows)).sum()) for rows in _blocks(X))
+    return math.sqrt(total / X.size)
+
+
+def mae(X: ArrayLike, mean: ArrayLike) -> float:
+    """Mean absolute error over all rows and features.
+
+    Parameters
+    ----------
+    X
+        Observations [N, D].
+    mean
+        Predictions [N, D].
+
+    Returns
+    -------
+    float
+        Σ |x − m| / (N D).
+    """
+    X, mean = _pair(X, mean)
+    return sum(float(np.abs(_residual(X, mean, rows)).sum()) for rows in _blocks(X)) / X.size
+
+
+def nlpd(X: ArrayLike, mean: ArrayLike, var: ArrayLike) -> float:
+    """Negative log predictive density of Gaussian predictions, averaged over rows and features; lower is better.
+
+    It is signed: a narrow and right prediction has a density above 1, and a negative NLPD.
+
+    Parameters
+    ----------
+    X
+        Observations [N, D].
+    mean
+        Predictive means [N, D].
+    var
+        Predictive variances, noise included: [N] or [N, 1] for one a row, [N, D] for one a value, or a single number.
+        One axis always means one a row, also where N = D.
+
+    Returns
+    -------
+    float
+        Σ ½ ( log 2πv + (x − m)² / v ) / (N D).
+    """
+    X, mean = _pair(X, mean)
+    n, d = X.shape
+    V = np.asarray(var)
+    if V.shape not in ((), (n,), (n, 1), (n, d)):
+        raise InputError(
+            f"var must have shape ({n},), ({n}, 1) or ({n}, {d}) to go with X of shape ({n}, {d}). Got {V.shape}."
+        )
+    if V.ndim == 0:
+        V = np.broadcast_to(V, n)
+    if V.ndim == 1:
+        V = V[:, None]
+    total = 0.0
+    for rows in _blocks(X):
+        v = V[rows].astype(np.float64)  # [block, D] or [block, 1]
+        if (v <= 0).any():
+            raise InputError(
+                f"var must be positive. Got {v.min():g}: is it a standard deviation, or without the noise?"
+            )
+        # −log N(x | m, v) = ½ (log 2πv + (x − m)² / v)
+        loss = 0.5 * (np.log(2 * np.pi * v) + np.square(_residual(X, mean, rows)) / v)
+        total += float(loss.sum())
+    return total / X.size
+
+
+def knn_accuracy(Z_train: ArrayLike, y_train: ArrayLike, Z_test: ArrayLike, y_test: ArrayLike, k: int = 1) -> float:
+    """Share of test points whose label their k nearest training points vote for.
+
+    Parameters
+    ----------
+    Z_train, Z_test
+        Latent coordinates [N, Q] and [M, Q].
+    y_train, y_test
+        Their labels, [N] and [M].
+    k
+        Neighbours that vote.
+
+    Returns
+    -------
+    float
+        Accuracy in [0, 1].
+    """
+    from sklearn.neighbors import KNeighborsClassifier
+
+    Z, Z_new, y, y_new = map(np.asarray, (Z_train, Z_test, y_train, y_test))
+    for name, points, labels in (("train", Z, y), ("test", Z_new, y_new)):
+        if points.ndim != 2 or labels.shape != (len(points),):
+            raise InputError(
+                f"Z_{name} must have shape [N, Q] and y_{name} one label a row. Got {points.shape} and {labels.shape}."
+            )
+        if labels.dtype.kind == "f" and (labels != np.rint(labels)).any():
+            raise InputError(f"y_{name} must hold class labels. Got fractions such as {labels[labels % 1 != 0][0]:g}.")
+    if Z.shape[1] != Z_new.shape[1]:
+        raise InputError(f"Z_train and Z_test must have the same columns. Got {Z.shape[1]} and {Z_new.shape[1]}.")
+    if not 1 <= k <= len(Z) or not len(Z_new):
+        raise InputError(
+            f"k must be from 1 to the {len(Z)} training points, with a test point to classify. "
+            f"Got k={k} and {len(Z_new)} test points."
+        )
+    return float(KNeighborsClassifier(n_neighbors=k).fit(Z, y).score(Z_new, y_new))
+
+
+def _pair(X: ArrayLike, mean: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    X, mean = np.asarray(X), np.asarray(mean)
+    if X.ndim != 2 or X.shape != mean.shape or not X.size:
+        raise InputError(
+            f"X and mean must have the same shape [N, D], with something in it. Got {X.shape} and {mean.shape}."
+        )
+    return X, mean
+
+
+def _blocks(X: NDArray[Any]) -> Iterator[slice]:
+    step = max(1, BLOCK // X.shape[1])
+    return (slice(start, start + step) for start in range(0, len(X), step))
+
+
+def _residual(X: NDArray[Any], mean: NDArray[Any], rows: slice) -> NDArray[np.float64]:
+    return np.subtract(X[rows], mean[rows], dtype=np.float64)

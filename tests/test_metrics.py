@@ -1,0 +1,122 @@
+"""Metrics against scipy's densities, numbers derived by hand, and identities."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from sasgp import metrics
+from sasgp.errors import InputError
+from sasgp.metrics import knn_accuracy, mae, nlpd, rmse
+
+
+@pytest.fixture
+def pair():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(23, 7)), rng.normal(size=(23, 7))
+
+
+def test_errors_by_hand():
+    # residuals 3, 4, 0, 0: √(25/4) = 2.5 and 7/4
+    X, mean = [[3.0, 0.0], [1.0, 2.0]], [[0.0, -4.0], [1.0, 2.0]]
+    assert rmse(X, mean) == 2.5
+    assert mae(X, mean) == 1.75
+
+
+@pytest.mark.parametrize("shape", [(23,), (23, 1), (23, 7)])
+def test_nlpd_is_the_mean_of_scipys_log_density(pair, shape):
+    X, mean = pair
+    var = np.random.default_rng(1).uniform(0.1, 2, shape)
+    std = np.sqrt(var if len(shape) == 2 else var[:, None])
+    assert nlpd(X, mean, var) == pytest.approx(-norm.logpdf(X, mean, std).mean(), rel=1e-12)
+
+
+def test_nlpd_of_the_best_constant_variance(pair):
+    # With v = r² the quadratic term averages to ½, so NLPD = ½ ln 2πr² + ½ = ½ ln(2πe r²); no other v does better.
+    X, mean = pair
+    r = rmse(X, mean)
+    best = nlpd(X, mean, r**2)
+    assert best == pytest.approx(0.5 * math.log(2 * math.pi * math.e * r**2), rel=1e-12)
+    assert best < min(nlpd(X, mean, 1.1 * r**2), nlpd(X, mean, 0.9 * r**2))
+
+
+def test_nlpd_is_signed():
+    # A density above 1: −log N(0 | 0, 1e-4) = ½ ln(2π · 1e-4) < 0
+    assert nlpd([[0.0]], [[0.0]], 1e-4) == pytest.approx(0.5 * math.log(2e-4 * math.pi))
+
+
+def test_one_axis_of_variances_is_one_a_row_even_in_a_square():
+    X, mean, var = np.array([[0.0, 0.0], [2.0, 2.0]]), np.zeros((2, 2)), np.array([1.0, 4.0])
+    # Row 1 has variance 1, row 2 has 4 and (x − m)²/v = 1: ½ ln 2π + ½ (½ ln 4 + ½ · 1)
+    assert nlpd(X, mean, var) == pytest.approx(0.5 * math.log(2 * math.pi) + 0.25 * math.log(4) + 0.25)
+
+
+def test_blocks_do_not_change_the_result(pair, monkeypatch):
+    X, mean = pair
+    var = np.random.default_rng(1).uniform(0.1, 2, 23)
+    whole = rmse(X, mean), mae(X, mean), nlpd(X, mean, var)
+    for size in (1, 15, 40):  # less than a row, two rows, and blocks that leave a rest
+        monkeypatch.setattr(metrics, "BLOCK", size)
+        assert (rmse(X, mean), mae(X, mean), nlpd(X, mean, var)) == pytest.approx(whole, rel=1e-13)
+
+
+def test_float32_is_summed_in_float64():
+    # In float32 a million squares of 0.1 would lose digits as they add up, and 2²⁴ − ½ would round to 2²⁴.
+    X = np.full((1000, 1000), 0.1, dtype=np.float32)
+    assert rmse(X, np.zeros_like(X)) == pytest.approx(float(np.float32(0.1)), rel=1e-12)
+    assert mae(np.array([[2**24]], dtype=np.float32), np.array([[2**24 - 0.5]])) == 0.5
+
+
+def test_unsigned_pixels_do_not_wrap_around():
+    assert mae(np.array([[0]], dtype=np.uint8), np.array([[255]], dtype=np.uint8)) == 255
+
+
+def test_memory_maps_stay_on_disk(tmp_path, pair):
+    np.save(tmp_path / "x.npy", pair[0])
+    assert rmse(np.load(tmp_path / "x.npy", mmap_mode="r"), pair[1]) == rmse(*pair)
+
+
+def test_not_a_number_is_not_hidden(pair):
+    X, mean = pair
+    X[3, 2] = np.nan
+    assert math.isnan(rmse(X, mean))
+    assert math.isnan(nlpd(X, mean, 1.0))
+
+
+def test_neighbours_by_hand():
+    Z, y = [[0.0], [1.0], [1.5]], ["a", "b", "b"]
+    # Nearest to .4 is 0 (a); three votes make it b.  Nearest to 1.2 is 1 (b).
+    Z_test, y_test = [[0.4], [1.2]], ["a", "b"]
+    assert knn_accuracy(Z, y, Z_test, y_test) == 1.0
+    assert knn_accuracy(Z, y, Z_test, y_test, k=3) == 0.5
+
+
+def test_neighbours_against_a_loop():
+    rng = np.random.default_rng(0)
+    Z, Z_test = rng.normal(size=(60, 2)), rng.normal(size=(40, 2))
+    y, y_test = rng.integers(0, 3, 60), rng.integers(0, 3, 40)
+    hits = [
+        y[np.argmin([np.linalg.norm(z - z_n) for z_n in Z])] == label for z, label in zip(Z_test, y_test, strict=True)
+    ]
+    assert knn_accuracy(Z, y, Z_test, y_test) == pytest.approx(np.mean(hits))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: rmse(np.ones((3, 2)), np.ones((2, 3))), r"same shape.*\(3, 2\) and \(2, 3\)"),
+        (lambda: mae(np.ones(3), np.ones(3)), r"\[N, D\]"),
+        (lambda: rmse(np.ones((0, 2)), np.ones((0, 2))), "something in it"),
+        (lambda: nlpd(np.ones((3, 2)), np.ones((3, 2)), np.ones(2)), r"\(3,\), \(3, 1\) or \(3, 2\).*Got \(2,\)"),
+        (lambda: nlpd(np.ones((3, 2)), np.ones((3, 2)), np.ones((1, 2))), r"Got \(1, 2\)"),
+        (lambda: nlpd(np.ones((3, 2)), np.ones((3, 2)), -1.0), "positive. Got -1"),
+        (lambda: knn_accuracy(np.ones((3, 2)), [0, 1], np.ones((1, 2)), [0]), r"y_train.*\(3, 2\) and \(2,\)"),
+        (lambda: knn_accuracy(np.ones((3, 2)), [0, 1, 1], np.ones((1, 3)), [0]), "2 and 3"),
+        (lambda: knn_accuracy(np.ones((3, 2)), [0, 1, 1], np.ones((1, 2)), [0], k=4), "k must be from 1 to the 3"),
+        (lambda: knn_accuracy(np.ones((2, 2)), [0.5, 1], np.ones((1, 2)), [0]), "fractions such as 0.5"),
+    ],
+)
+def test_what_does_not_fit_is_said(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
