@@ -5,6 +5,7 @@ they cannot disagree. Queries are answered in blocks: memory does not grow with 
 """
 
 from collections.abc import Iterator
+from copy import deepcopy
 
 import torch
 from gpytorch.kernels import Kernel
@@ -23,7 +24,7 @@ class Posterior:
     Parameters
     ----------
     kernel : gpytorch.kernels.Kernel
-        The trained kernel; evaluated, never changed.
+        The trained kernel. It is copied: training may go on without a word to this posterior.
     noise : Tensor []
         σ².
     Z, X : Tensor [S, Q], [S, D]
@@ -33,16 +34,19 @@ class Posterior:
     """
 
     def __init__(self, kernel: Kernel, noise: Tensor, Z: Tensor, X: Tensor, mean: Tensor) -> None:
-        self.kernel, self.noise, self.Z, self.X, self.mean = kernel, noise.detach(), Z, X, mean
+        self.kernel, self.noise, self.Z, self.X, self.mean = deepcopy(kernel), noise.detach(), Z, X, mean
+        self.kernel.requires_grad_(False)
+        # The factor and the kernel matrix under it are in float64, whatever the model's dtype: done once, and K is
+        # at its worst with many support points. A kernel matrix rounded to float32 put the mean at new z off by half a
+        # standard deviation of the data at σ² = 1e-6 and S = 500; this way it is .006.
+        self._kernel64 = deepcopy(self.kernel).double()
         with torch.no_grad():
             # K = K_SS + σ²I = L Lᵀ          α = K⁻¹ (X − mean)
-            # In float64, whatever the model's dtype: it is done once, and K is at its worst with many support points.
-            K = kernel(Z).to_dense().double()  # [S, S]
-            K.diagonal().add_(self.noise.double())
-            L = cholesky(K)
-            self.alpha = torch.cholesky_solve((X - mean).double(), L).to(X.dtype)  # [S, D]
-            eye = torch.eye(len(Z), dtype=L.dtype, device=L.device)
-            self.L_inv = torch.linalg.solve_triangular(L, eye, upper=False).to(X.dtype)  # [S, S]
+            K = self._kernel64(Z.double()).to_dense()  # [S, S]
+            eye = torch.eye(len(Z), dtype=K.dtype, device=K.device)
+            self._L = cholesky(K + self.noise.double() * eye)  # [S, S]
+            self.alpha = torch.cholesky_solve((X - mean).double(), self._L).to(X.dtype)  # [S, D]
+            self.L_inv = torch.linalg.solve_triangular(self._L, eye, upper=False).to(X.dtype)  # [S, S]
 
     @property
     def block_size(self) -> int:
@@ -72,7 +76,10 @@ class Posterior:
         return mean, var
 
     def log_density(self, X: Tensor, Z: Tensor) -> Tensor:
-        """log N(x | m(z), c(z) I) of each row, [M]; differentiable in Z, so at most a block of rows at a time."""
+        """The log density log N(x | m(z), c(z) I) of each row, [M].
+
+        Differentiable in Z, so at most a block of rows at a time.
+        """
         mean, c = self._moments(Z)
         D = X.shape[1]
         return -0.5 * (D * (LOG_2PI + c.log()) + (X - mean).square().sum(1) / c)
@@ -80,10 +87,13 @@ class Posterior:
     @torch.no_grad()
     def sample(self, Z: Tensor, generator: torch.Generator, *, noise: bool = True) -> Tensor:
         """Draw [M, D] jointly at the given z: one function for each feature, with or without observation noise."""
-        # f ~ N(m, C)          C = K_** − V Vᵀ          V = k_*S L⁻ᵀ
-        V = (self.kernel(Z, self.Z).to_dense() @ self.L_inv.T).double()
-        C = self.kernel(Z).to_dense().double() - V @ V.T  # [M, M]
-        C.diagonal().add_(self.noise.double() if noise else 0.0)
+        # f ~ N(m, C)          C = K_** − VᵀV          V = L⁻¹ k_S*
+        # In float64: near the data C is a small difference of large numbers, and what float32 leaves is indefinite.
+        K = self._kernel64(Z.double(), self.Z.double()).to_dense()  # [M, S]
+        V = torch.linalg.solve_triangular(self._L, K.T, upper=False)  # [S, M]
+        C = self._kernel64(Z.double()).to_dense() - V.T @ V  # [M, M]
+        if noise:
+            C.diagonal().add_(self.noise.double())
         mean, _ = self.predict(Z)
         white = torch.randn(*mean.shape, generator=generator, dtype=mean.dtype).to(mean.device)
         return mean + cholesky(C).to(mean.dtype) @ white

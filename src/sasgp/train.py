@@ -30,7 +30,7 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch did. `loss` is its mean over the epoch's steps; `monitored` is what the model reports of itself."""
+    """What one epoch did. `loss` is its mean over the steps; `monitored` is what the model reports of itself."""
 
     epoch: int
     step: int
@@ -58,8 +58,10 @@ def one_cycle(progress: float, warm_up: float = 0.3, start: float = 0.04, end: f
 def batches(n_rows: int, batch_size: int, seed: int, epoch: int) -> Iterator[Tensor]:
     """Row indices of an epoch's batches: every row at least once, every batch of full size and a uniform draw.
 
-    The last batch of an epoch is filled up from the start of the same permutation, whose rows it cannot hold yet.
+    The last batch of an epoch is filled up from the start of the same permutation, whose rows it cannot hold yet. With
+    fewer rows than batch_size a batch is all of them.
     """
+    batch_size = min(batch_size, n_rows)
     order = torch.randperm(n_rows, generator=generator(seed, "epoch", epoch))
     order = torch.cat([order, order[: -n_rows % batch_size]])
     yield from order.split(batch_size)

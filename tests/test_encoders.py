@@ -1,0 +1,143 @@
+"""Encoders against hand-written ones, and the prior's terms against torch.distributions."""
+
+import numpy as np
+import oracles
+import pytest
+import torch
+from oracles import assert_close
+from torch import nn
+
+from sasgp.encoders import INITIAL_VARIANCE, Custom, Network, Table
+from sasgp.objective import kl_to_prior, prior_log_density
+
+
+def softplus(x):
+    return np.log1p(np.exp(x))
+
+
+def perceptron(layers, X):
+    """relu(… relu(X W₁ᵀ + b₁) …) Wᵀ + b, from the weights of a torch Sequential."""
+    linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
+    for layer in linear[:-1]:
+        X = np.maximum(X @ layer.weight.detach().numpy().T + layer.bias.detach().numpy(), 0)
+    return X @ linear[-1].weight.detach().numpy().T + linear[-1].bias.detach().numpy()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_network_is_a_perceptron_of_the_centred_and_scaled_row(rng, dtype):
+    X = torch.randn(6, 5, generator=rng, dtype=dtype) + 3
+    network = Network(X.mean(0), 0.1, 2, variance=True, input_noise=0.5, generator=rng, hidden=(7, 4))
+    mu, var = network(X)
+    # z = perceptron((x − mean) / scale). 0.1 is not a float32: a scale rounded to one on the way would show, by 1e-8
+    centred = (X.numpy() - X.numpy().mean(0)) / 0.1
+    assert_close(mu, perceptron(network.mu, centred), dtype=dtype)
+    assert_close(var, softplus(perceptron(network.raw_var, centred)), 1e-5)  # + MIN_VARIANCE, 1e-8
+    # With a generator, as in training, the scaled input gets noise of .5: the same that the same generator gives here
+    mu, _ = network(X, None, torch.Generator().manual_seed(9))
+    noise = torch.randn(6, 5, generator=torch.Generator().manual_seed(9), dtype=dtype).numpy()
+    assert_close(mu, perceptron(network.mu, centred + 0.5 * noise), dtype=dtype)
+
+
+def test_network_starts_from_its_generator_alone(rng):
+    # Weights and biases uniform on ±1/√n_in, as torch has them: variance 1/(3 n_in), here 1/300 ± 1/300·√(4/5/5000)
+    before = torch.get_rng_state()
+    one, two = (
+        Network(torch.zeros(100), 1.0, 2, variance=True, input_noise=0, generator=torch.Generator().manual_seed(seed))
+        for seed in (1, 1)
+    )
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    weights = one.mu[0].weight.detach()[:50]
+    assert weights.abs().max() <= 0.1
+    assert weights.var().item() == pytest.approx(1 / 300, rel=5 * np.sqrt(0.8 / 5000))
+    assert not torch.equal(one.mu[0].weight, one.raw_var[0].weight)
+
+
+def test_network_starts_near_the_initial_variance_and_stays_positive(rng):
+    X = torch.randn(8, 5, generator=rng)
+    network = Network(torch.zeros(5), 1.0, 2, variance=True, input_noise=0, generator=rng)
+    with torch.no_grad():
+        network.raw_var[-1].weight.zero_()
+    # softplus(softplus⁻¹(v)) = v when only the bias speaks
+    assert_close(network(X)[1], np.full((8, 2), INITIAL_VARIANCE), dtype=torch.float32)
+    with torch.no_grad():
+        network.raw_var[-1].bias.fill_(-200.0)  # softplus(−200) underflows to 0 in float32
+    mu, var = network(X)
+    assert (var == torch.tensor(1e-8)).all()
+    assert torch.isfinite(kl_to_prior(mu, var)).all()
+
+
+def test_point_network_has_no_variance(rng):
+    X = torch.randn(3, 5, generator=rng)
+    network = Network(torch.zeros(5), 1.0, 2, variance=False, input_noise=0, generator=rng)
+    assert network(X)[1] is None
+    assert_close(network(X)[0], perceptron(network.mu, X.numpy()), dtype=torch.float32)
+
+
+def test_table_returns_its_rows_and_moves_only_those(rng):
+    Z = torch.randn(6, 2, generator=rng)
+    table, rows = Table(Z, variance=True), torch.tensor([4, 1])
+    mu, var = table(torch.zeros(2, 3), rows)
+    assert torch.equal(mu, Z[rows])
+    assert_close(var, np.full((2, 2), INITIAL_VARIANCE), dtype=torch.float32)
+    (3 * mu.sum() + var.sum()).backward()
+    expected = torch.zeros(6, 2)
+    expected[rows] = 3.0
+    assert torch.equal(table.mu.grad, expected)
+    # d softplus(u)/du = 1 − exp(−softplus(u)) = 1 − e^−v where the variance is v
+    assert_close(table.raw_var.grad, np.where(expected > 0, 1 - np.exp(-INITIAL_VARIANCE), 0.0), dtype=torch.float32)
+
+
+def test_table_keeps_its_own_copy(rng):
+    Z = torch.randn(4, 2, generator=rng)
+    table = Table(Z, variance=False)
+    before = Z.clone()
+    Z.zero_()
+    mu, var = table(torch.zeros(4, 1), torch.arange(4))
+    assert torch.equal(mu, before)
+    assert var is None
+
+
+class Returns(nn.Module):
+    def __init__(self, *out):
+        super().__init__()
+        self.out = out if len(out) > 1 else out[0]
+
+    def forward(self, X):
+        return self.out
+
+
+def test_custom_is_taken_as_it_is():
+    mu, var = torch.ones(3, 2), torch.full((3, 2), 0.5)
+    X = torch.zeros(3, 4)
+    assert Custom(Returns(mu), 2, variance=False)(X) == (mu, None)
+    assert Custom(Returns(mu, var), 2, variance=True)(X) == (mu, var)
+    assert Custom(Returns(mu, var), 2, variance=False)(X) == (mu, None)
+
+
+@pytest.mark.parametrize(
+    ("out", "variance", "message"),
+    [
+        (
+            [torch.ones(3, 2)],
+            True,
+            r"must return a pair \(mean, variance\).*Got one tensor from Returns.*latents='point'",
+        ),
+        ([torch.ones(3, 5)], False, r"mean must have shape \(3, 2\).*Got \(3, 5\) from Returns"),
+        ([torch.ones(2)], False, r"mean must have shape \(3, 2\).*Got \(2,\)"),
+        ([torch.ones(3, 2), torch.ones(3, 1)], True, r"variance must have shape \(3, 2\).*Got \(3, 1\)"),
+    ],
+)
+def test_custom_says_what_it_expected(out, variance, message):
+    with pytest.raises(ValueError, match=message):
+        Custom(Returns(*out), 2, variance=variance)(torch.zeros(3, 4))
+
+
+def test_prior_terms_are_torch_distributions(rng):
+    mu = torch.randn(5, 3, generator=rng, dtype=torch.float64)
+    var = torch.rand(5, 3, generator=rng, dtype=torch.float64) + 0.01
+    assert_close(kl_to_prior(mu, var), oracles.kl_to_prior(mu, var))
+    assert_close(prior_log_density(mu), oracles.prior_log_density(mu))
+    # KL is zero at the prior itself, and ½(μ² + v − log v − 1) = ½(4 + ½ + log 2 − 1) by hand
+    assert kl_to_prior(torch.zeros(1, 1), torch.ones(1, 1)).item() == 0
+    assert kl_to_prior(torch.tensor([[2.0]]), torch.tensor([[0.5]])).item() == pytest.approx(0.5 * (3.5 + np.log(2)))
