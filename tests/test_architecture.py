@@ -31,7 +31,8 @@ RANKS = {
     "datasets": 2,
     "evidence": 2,
     "latents": 2,
-    "layouts": 2,
+    "start": 2,
+    "checks": 2,
     "models": 2,
     "plots": 2,
     # 3
@@ -44,7 +45,7 @@ RANKS = {
     "__main__": 7,
 }
 ONLY_TORCH = {"train"}  # besides the standard library
-NO_NUMPY = {"objective", "posterior", "encoders", "models", "train", "kernels", "latents", "layouts"}
+NO_NUMPY = {"objective", "posterior", "encoders", "models", "train", "kernels", "latents", "start"}
 MAY_PRINT = {"cli", "progress", "__main__"}
 MAY_IMPORT_RICH = MAY_PRINT | {"datasets"}  # the bar of a download, on a terminal only
 

@@ -93,7 +93,7 @@ def _perceptron(widths: Sequence[int], generator: torch.Generator) -> nn.Sequent
     """Linear layers with ReLU between them, started as torch starts them but from the given generator."""
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(widths):
-        linear = nn.utils.skip_init(nn.Linear, n_in, n_out)
+        linear: nn.Linear = nn.utils.skip_init(nn.Linear, n_in, n_out)  # type: ignore[no-untyped-call]
         for parameter in linear.parameters():
             nn.init.uniform_(parameter, -1 / math.sqrt(n_in), 1 / math.sqrt(n_in), generator=generator)
         layers += [linear, nn.ReLU()]

@@ -8,43 +8,40 @@ Arrays go in and come out; tensors stay inside.
 """
 
 import copy
-import difflib
 import math
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_array, check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from sasgp import __version__, kernels, latents, layouts, storage
-from sasgp.encoders import Custom, Encoder, Network, Table
+from sasgp import __version__, kernels, latents, start, storage
+from sasgp.checks import check_latents, check_rows, check_settings
+from sasgp.encoders import Custom, Encoder, Table
 from sasgp.errors import InputError
 from sasgp.models.sas import SASDecoder
 from sasgp.posterior import Posterior
 from sasgp.progress import progress_bar
-from sasgp.rows import ArrayRows, check_finite, moments, row_blocks
+from sasgp.rows import ArrayRows, moments
 from sasgp.settings import Settings
 from sasgp.train import generator, train
 
 __all__ = ["GPLVM", "SASGP"]
 
+T = TypeVar("T")
 Array = NDArray[np.floating[Any]]
 
 ENCODE_ROWS = 8192  # encoded at a time
 STEPS = 2000  # about as many as max_epochs=None takes on large data
 MIN_EPOCHS, MAX_EPOCHS = 3, 600  # and the bounds it keeps to: more passes over few rows over-fit the encoder
-# Training starts from "all is noise", several times the data's variance: structure then enters from the coarse to the
-# fine. From a noise below the data's variance the encoder memorises small data (digits: test NLPD −.17 against −.28).
-START_NOISE = 1.0
 VALIDATION_SUPPORT = 400  # rows that held-out rows are predicted from
 
 
@@ -96,8 +93,8 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             Array, DataFrame, memory map or torch tensor of finite numbers. A memory map stays on disk.
         y : ignored
         """
-        array = self._check_rows(X, reset=True)
-        self._check_settings(len(array))
+        array = check_rows(self, X, reset=True)
+        check_settings(self, len(array))
         self.seed_ = int(check_random_state(self.random_state).randint(2**31))
         self._n_features_out = self.n_components
         dtype, device = self._dtype, self._device
@@ -114,12 +111,17 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             held_out, rows = rows.subset(order[:n_held_out]), rows.subset(order[n_held_out:])
         self.batch_size_, self.active_set_size_ = self._sizes(len(rows))
 
-        encoder = self._initial_encoder(rows, centre, variance)
-        kernel = self._initial_kernel(encoder, rows, variance)
+        layout = None
+        if not isinstance(self.init, str):
+            layout = torch.as_tensor(np.asarray(self.init), dtype=dtype, device=device)
+            layout = layout if rows.indices is None else layout[rows.indices.to(device)]
+        with progress_bar("layout", start.FIT_STEPS, show=self.verbose) as update:
+            encoder = start.encoder(self, rows, centre, variance, layout, self.seed_, update)
+        kernel = start.kernel(self, encoder, rows, variance)
         self.model_ = SASDecoder(
             encoder,
             kernel,
-            noise=START_NOISE * variance,
+            noise=start.NOISE * variance,
             mean=centre,
             active_set_size=None if self.active_set_size is None else self.active_set_size_,
             encoder_noise=self.encoder_noise,
@@ -142,70 +144,6 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             return N, N
         batch = min(self.batch_size, N)
         return batch, self.active_set_size if batch == self.batch_size else min(self.active_set_size, (batch + 1) // 2)
-
-    def _initial_encoder(self, rows: ArrayRows, centre: Tensor, variance: float) -> Encoder:
-        """An encoder that reproduces the layout asked for by `init`."""
-        bayesian = self.latents == "bayesian"
-        if isinstance(self.encoder, nn.Module):
-            return Custom(copy.deepcopy(self.encoder), self.n_components, variance=bayesian).to(self._device, self._dtype)
-
-        if isinstance(self.init, str):
-            some = torch.randperm(len(rows), generator=generator(self.seed_, "pca"))[: layouts.PCA_ROWS]
-            X = rows.gather(some)
-            axes = layouts.axes(self.init, X, centre, self.n_components, generator(self.seed_, "axes"))
-
-            def layout(X: Tensor, rows: Tensor) -> Tensor:
-                return (X - centre) @ axes
-
-        else:
-            Z = np.asarray(self.init, np.float64)
-            Z = torch.as_tensor((Z - Z.mean(0)) / (Z.std() or 1.0), dtype=self._dtype)
-            # Early stopping trains on a part of the rows
-            Z = (Z if rows.indices is None else Z[rows.indices]).to(self._device)
-
-            def layout(X: Tensor, rows: Tensor) -> Tensor:
-                return Z[rows.to(Z.device)]
-
-        if self.encoder == "table":
-            with torch.no_grad():
-                parts = [layout(rows.gather(part), part) for part in torch.arange(len(rows)).split(ENCODE_ROWS)]
-            start = torch.cat(parts)
-            jitter = torch.randn(start.shape, generator=generator(self.seed_, "table"), dtype=start.dtype)
-            return Table(start + 1e-2 * jitter.to(start.device), variance=bayesian)
-
-        network = self._network(centre, math.sqrt(variance))
-        with progress_bar("layout", layouts.FIT_STEPS, show=self.verbose) as update:
-            layouts.fit_encoder(network, rows, layout, self.seed_, lambda step, total, loss: update(step))
-        return network
-
-    def _network(self, centre: Tensor, scale: float) -> Network:
-        return Network(
-            centre,
-            scale,
-            self.n_components,
-            variance=self.latents == "bayesian",
-            generator=generator(self.seed_, "network"),
-        )
-
-    def _initial_kernel(self, encoder: Encoder, rows: ArrayRows, variance: float) -> Kernel:
-        """The user's kernel as it is, or one by name started from the data's variance and the layout's spread."""
-        some = torch.arange(min(len(rows), layouts.PCA_ROWS))
-        with torch.no_grad():
-            Z = encoder.eval()(rows.gather(some), some.to(self._device))[0]
-        if isinstance(self.kernel, Kernel):
-            kernel = copy.deepcopy(self.kernel).to(self._device, self._dtype)
-            try:
-                kernel(Z[:2], Z[:1]).to_dense()
-            except (RuntimeError, ValueError, IndexError) as error:
-                raise InputError(
-                    f"Expected a kernel on a latent space of n_components={self.n_components} dimensions. Got "
-                    f"{type(kernel).__name__}, which fails there: {error}. Make ard_num_dims and active_dims fit."
-                ) from error
-            return kernel
-        kernel = kernels.make(self.kernel or "rbf", self.n_components).to(self._device, self._dtype)
-        kernel.outputscale = variance
-        kernel.base_kernel.lengthscale = float(Z.std(correction=0).clamp_min(1e-3))
-        return kernel
 
     def _train(self, rows: ArrayRows, held_out: ArrayRows | None) -> None:
         model = self.model_
@@ -268,9 +206,11 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """Decode latents Z [M, Q]: the mean [M, D] of an observation there and, if asked for, its standard deviation.
 
         The standard deviation is that of a new observation, noise included. It grows away from the support points.
+        Rows with as many columns as the training data, rather than `n_components`, are encoded first: the result is
+        their reconstruction.
         """
         check_is_fitted(self)
-        mean, var = self.posterior_.predict(self._check_latents(Z))
+        mean, var = self.posterior_.predict(check_latents(self, Z))
         if not return_std:
             return mean.numpy(force=True)
         return mean.numpy(force=True), var.sqrt()[:, None].expand_as(mean).contiguous().numpy(force=True)
@@ -324,13 +264,12 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         if search:
             size = min(size, max(1, self.posterior_.block_size // latents.N_STARTS))
         with progress_bar("latents", len(rows), show=self.verbose and (search or len(rows) > 50 * size)) as update:
-            done = 0
-            for index in torch.arange(len(rows)).split(size):
+            for first in range(0, len(rows), size):
+                index = torch.arange(first, min(first + size, len(rows)))
                 X = rows.gather(index)
                 with torch.no_grad():
                     yield X, latents.infer(self.posterior_, X) if search else encoder(X, index.to(self._device))[0]
-                done += len(index)
-                update(done)
+                update(first + len(index))
 
     def _encode(self, rows: ArrayRows, *, known: bool = True) -> Array:
         return torch.cat([Z for _, Z in self._encoded_blocks(rows, ENCODE_ROWS, known=known)]).numpy(force=True)
@@ -345,7 +284,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """
         check_is_fitted(self)
         model, posterior = self.model_, self.posterior_
-        settings = {name: value for name, value in self.get_params(deep=False).items()}
+        settings = dict(self.get_params(deep=False))
         tensors = {"mean": model.mean, "log_noise": model.log_noise, "support.X": posterior.X, "support.Z": posterior.Z}
         tensors["embedding"] = torch.from_numpy(self.embedding_)
 
@@ -396,7 +335,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             Where to put the model; the file does not remember.
         """
         header, tensors = storage.read(path)
-        known = {c.__name__: c for c in (cls, *_subclasses(cls))}
+        known: dict[str, type[Self]] = {c.__name__: c for c in (cls, *_subclasses(cls))}
         if header.get("class") not in known:
             raise InputError(
                 f"Expected a {cls.__name__} model. Got {header.get('class')} in {path}. Load it with "
@@ -440,10 +379,11 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         elif self.encoder == "table":
             encoder = Table(tensors["embedding"], variance=bayesian)
         else:
-            encoder = self._network(mean, 1.0)
+            encoder = start.network(self, mean, 1.0, self.seed_)
         custom = "custom" in fitted_kernel
-        kernel = copy.deepcopy(self.kernel) if custom else kernels.rebuild(fitted_kernel)
-        for part, module in ("encoder", encoder), ("kernel", kernel):
+        kernel: Kernel = copy.deepcopy(self.kernel) if custom else kernels.rebuild(fitted_kernel)
+        parts: list[tuple[str, nn.Module]] = [("encoder", encoder), ("kernel", kernel)]
+        for part, module in parts:
             state = {k.removeprefix(f"{part}."): v for k, v in tensors.items() if k.startswith(f"{part}.")}
             try:
                 if state:
@@ -461,7 +401,12 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         device = self._device
         self.posterior_ = self.model_.condition(tensors["support.X"].to(device), tensors["support.Z"].to(device))
 
-    # ------------------------------------------------------------------------------------------------ checking
+    # ------------------------------------------------------------------------------------------------ attributes
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = [self.dtype]
+        return tags
 
     @property
     def kernel_(self) -> Kernel:
@@ -479,88 +424,10 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     @property
     def _device(self) -> torch.device:
-        if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        return torch.device(self.device)
+        return self.torch_device()
 
     def _rows(self, X: Any) -> ArrayRows:
-        return ArrayRows(self._check_rows(X, reset=False), self._dtype, self._device)
-
-    def _check_rows(self, X: Any, *, reset: bool) -> NDArray[np.generic]:
-        """X as a finite two-dimensional array of real numbers; arrays and memory maps are not copied."""
-        if isinstance(X, Tensor):
-            X = X.numpy(force=True)
-        plain = isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "fiub"
-        validate_data(self, X, reset=reset, skip_check_array=plain, **({} if plain else _NO_CONVERSION))
-        if not plain:
-            X = check_array(X, **_NO_CONVERSION, estimator=self)
-        if plain and 0 in X.shape:
-            check_array(X, estimator=self)  # scikit-learn's own words for an empty array
-        if reset and len(X) < 2:
-            raise InputError(f"Expected at least 2 rows to train on. Got n_samples = {len(X)}: 1 sample has no neighbours.")
-        check_finite(X)
-        if self.dtype == "float32" and X.dtype == np.float64:
-            _check_range(X)
-        return X
-
-    def _check_latents(self, Z: Any) -> Tensor:
-        Z = Z.numpy(force=True) if isinstance(Z, Tensor) else Z
-        Z = check_array(Z, dtype=np.float64, ensure_min_samples=0, input_name="Z")
-        if Z.shape[1] != self.n_components:
-            raise InputError(
-                f"Expected latents with n_components={self.n_components} columns. Got shape {Z.shape}. "
-                "Encode data with transform(X) first."
-            )
-        return torch.as_tensor(Z, dtype=self._dtype, device=self._device)
-
-    def _check_settings(self, N: int) -> None:
-        """Every setting by itself, then those that must fit each other."""
-        for name in ("n_components", "batch_size", "support_size"):
-            _check_count(name, getattr(self, name))
-        for name in ("active_set_size", "max_epochs", "early_stopping"):
-            if getattr(self, name) is not None:
-                _check_count(name, getattr(self, name))
-        for name in ("learning_rate", "hyper_learning_rate"):
-            value = getattr(self, name)
-            if not (isinstance(value, int | float | np.number) and 0 < value < math.inf):
-                raise InputError(f"{name} must be a positive number. Got {value!r}.")
-        _check_choice("latents", self.latents, ("bayesian", "point"))
-        _check_choice("noise", self.noise, ("shared",))
-        _check_choice("dtype", self.dtype, ("float32", "float64"))
-        if not isinstance(self.encoder, nn.Module):
-            _check_choice("encoder", self.encoder, ("network", "table"), "or be a torch module")
-        if self.kernel is not None and not isinstance(self.kernel, Kernel):
-            _check_choice("kernel", self.kernel, kernels.NAMES, "or be a gpytorch.kernels.Kernel")
-        if isinstance(self.init, str):
-            _check_choice("init", self.init, ("pca", "random"), "or be an array [N, n_components]")
-        elif np.shape(self.init) != (N, self.n_components) or not np.isfinite(self.init).all():
-            raise InputError(
-                f"An array as init must hold finite numbers, one row of n_components={self.n_components} for each of "
-                f"the {N} rows of data. Got shape {np.shape(self.init)}."
-            )
-        if not (isinstance(self.encoder_noise, int | float | np.number) and 0 <= self.encoder_noise < math.inf):
-            raise InputError(f"encoder_noise must be a number of at least 0. Got {self.encoder_noise!r}.")
-        if not 0 < self.validation_fraction < 1:
-            raise InputError(f"validation_fraction must lie between 0 and 1. Got {self.validation_fraction!r}.")
-        if self.early_stopping is not None and self.encoder == "table":
-            raise InputError(
-                "early_stopping needs an encoder that can place held-out rows. Got encoder='table'. Use "
-                "encoder='network', or set max_epochs instead."
-            )
-        if self.active_set_size is None:
-            _check_memory(N, self._dtype)
-        elif self.active_set_size >= self.batch_size:
-            raise InputError(
-                f"active_set_size must be smaller than batch_size. Got {self.active_set_size} with batch_size="
-                f"{self.batch_size}: no point would be left to predict. Lower active_set_size or raise batch_size."
-            )
-        try:
-            torch.empty(0, device=self._device)
-        except (RuntimeError, AssertionError) as error:
-            raise InputError(
-                f"device must be 'auto', 'cpu' or a device that torch finds here. Got {self.device!r}: "
-                f"{str(error).splitlines()[0]}"
-            ) from error
+        return ArrayRows(check_rows(self, X, reset=False), self._dtype, self._device)
 
 
 @dataclass(eq=False, repr=False)
@@ -577,48 +444,9 @@ class GPLVM(SASGP):
     batch_size: int = field(init=False, default=SASGP.batch_size)
 
 
-# What scikit-learn's check_array is asked for: the shape, the dtype and sparse input are its business, NaN is ours
-_NO_CONVERSION: dict[str, Any] = {"dtype": "numeric", "ensure_all_finite": False, "ensure_min_samples": 1}
-
-
 def _class_name(instance: object) -> str:
     return f"{type(instance).__module__}.{type(instance).__qualname__}"
 
 
-def _subclasses(cls: type) -> list[type]:
+def _subclasses(cls: type[T]) -> list[type[T]]:
     return [found for sub in cls.__subclasses__() for found in (sub, *_subclasses(sub))]
-
-
-def _check_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InputError(f"{name} must be a whole number of at least 1. Got {value!r}.")
-
-
-def _check_choice(name: str, value: object, choices: Sequence[str], also: str = "") -> None:
-    if isinstance(value, str) and value in choices:
-        return
-    close = difflib.get_close_matches(str(value), choices, 1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    expected = ", ".join(map(repr, choices)) if len(choices) < 2 else f"one of {', '.join(map(repr, choices))}"
-    raise InputError(f"{name} must be {expected}{', ' + also if also else ''}. Got {value!r}.{hint}")
-
-
-def _check_range(X: NDArray[np.generic]) -> None:
-    """Squares of the data must fit into float32."""
-    largest = max(float(np.abs(block).max()) for _, block in row_blocks(X))
-    if largest > 1e17:
-        raise InputError(
-            f"Expected values whose squares fit into float32. Got one of size {largest:.3g}. Rescale the data, or use "
-            "dtype='float64'."
-        )
-
-
-def _check_memory(N: int, dtype: torch.dtype) -> None:
-    """A step of the exact model holds about eight N×N matrices at once."""
-    need = 8 * N * N * dtype.itemsize
-    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if need > have:
-        raise InputError(
-            f"An exact GP-LVM of {N} rows needs about {need / 2**30:.0f} GiB of memory. Got a machine with "
-            f"{have / 2**30:.0f} GiB. Use SASGP with an active_set_size, or fewer rows."
-        )

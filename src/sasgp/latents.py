@@ -19,7 +19,7 @@ STEP_SIZE = 0.05  # in units of a latent space of unit variance
 
 
 def log_joint(posterior: Posterior, X: Tensor, Z: Tensor) -> Tensor:
-    """log p(x|z) + log p(z) of each row, [M]."""
+    """The log joint density log p(x|z) + log p(z) of each row, [M]."""
     return posterior.log_density(X, Z) + prior_log_density(Z)
 
 
@@ -29,7 +29,7 @@ def infer(posterior: Posterior, X: Tensor) -> Tensor:
     n_starts = min(N_STARTS, S)
     # log N(x_m | m_s, c_s I) + log p(z_s) for every row m and support point s
     mean, c = posterior.predict(posterior.Z)  # [S, D], [S]
-    squared = torch.cdist(X, mean, compute_mode="donot_use_mm_for_euclid_dist").square()  # [M, S]
+    squared = torch.cdist(X, mean).square()  # [M, S]
     score = -0.5 * (X.shape[1] * (LOG_2PI + c.log()) + squared / c) + prior_log_density(posterior.Z)
     starts = posterior.Z[score.topk(n_starts, dim=1).indices]  # [M, n_starts, Q]
 

@@ -147,7 +147,7 @@ def sas_estimate(X: Tensor, K_BA: Tensor, k_RR: Tensor, noise: Tensor, n_total: 
             f"The active set must be smaller than the batch, or both must be all of the data. Got {A} active rows in a "
             f"batch of {B} with {n_total} rows in all: no point would be left to predict. Lower the active set's size."
         )
-    return _SASEstimate.apply(X, K_BA, k_RR, noise, n_total)  # type: ignore[no-untyped-call,no-any-return]
+    return _SASEstimate.apply(X, K_BA, k_RR, noise, n_total)  # type: ignore[no-untyped-call]
 
 
 def kl_to_prior(mu: Tensor, var: Tensor) -> Tensor:

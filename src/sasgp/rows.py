@@ -1,6 +1,7 @@
 """Where numpy meets torch: an array of rows, in memory or on disk, as batches of the model's dtype on its device."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ class ArrayRows:
     """
 
     def __init__(
-        self, array: NDArray[np.generic], dtype: torch.dtype, device: torch.device, indices: Tensor | None = None
+        self, array: NDArray[Any], dtype: torch.dtype, device: torch.device, indices: Tensor | None = None
     ) -> None:
         self.array, self.dtype, self.device, self.indices = array, dtype, device, indices
         self.tensor: Tensor | None = None
@@ -54,18 +55,18 @@ class ArrayRows:
 
     def blocks(self, size: int) -> Iterator[Tensor]:
         """All rows in order, `size` at a time."""
-        for rows in torch.arange(len(self)).split(size):
-            yield self.gather(rows)
+        for start in range(0, len(self), size):
+            yield self.gather(torch.arange(start, min(start + size, len(self))))
 
 
-def row_blocks(array: NDArray[np.generic]) -> Iterator[tuple[int, NDArray[np.generic]]]:
+def row_blocks(array: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
     """An array's rows in blocks that fit in memory, each with the index of its first row."""
     size = max(1, BLOCK_ELEMENTS // max(1, array.shape[1]))
     for start in range(0, len(array), size):
         yield start, array[start : start + size]
 
 
-def check_finite(array: NDArray[np.generic]) -> None:
+def check_finite(array: NDArray[Any]) -> None:
     """Raise InputError where a value is NaN or infinite, saying how many and which came first."""
     if array.dtype.kind != "f":
         return
@@ -87,7 +88,7 @@ def check_finite(array: NDArray[np.generic]) -> None:
         )
 
 
-def moments(array: NDArray[np.generic]) -> tuple[NDArray[np.float64], float]:
+def moments(array: NDArray[Any]) -> tuple[NDArray[np.float64], float]:
     """Mean of every column and the variance averaged over columns, in one walk through the rows."""
     first = np.asarray(array[0], np.float64)  # shifting by any row keeps Σx² − N m² from cancelling
     total, squares = np.zeros(array.shape[1]), np.zeros(array.shape[1])

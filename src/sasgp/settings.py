@@ -4,7 +4,10 @@ Nothing heavy is imported here, so that the command line can show its help at on
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Settings"]
 
@@ -78,3 +81,11 @@ class Settings:
     encoder_noise: float = 1.0
     early_stopping: int | None = None
     validation_fraction: float = 0.1
+
+    def torch_device(self) -> "torch.device":
+        """The device that `device` names."""
+        import torch
+
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device(self.device)

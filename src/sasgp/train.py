@@ -64,7 +64,8 @@ def batches(n_rows: int, batch_size: int, seed: int, epoch: int) -> Iterator[Ten
     batch_size = min(batch_size, n_rows)
     order = torch.randperm(n_rows, generator=generator(seed, "epoch", epoch))
     order = torch.cat([order, order[: -n_rows % batch_size]])
-    yield from order.split(batch_size)
+    for start in range(0, len(order), batch_size):
+        yield order[start : start + batch_size]
 
 
 def train(

@@ -1,0 +1,150 @@
+"""Is this input something an estimator can work with? Settings, rows and latents, each with one clear error."""
+
+import difflib
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_array
+from sklearn.utils.validation import validate_data
+from torch import Tensor, nn
+
+from sasgp import kernels
+from sasgp.errors import InputError
+from sasgp.rows import check_finite, row_blocks
+from sasgp.settings import Settings
+
+__all__ = ["check_latents", "check_rows", "check_settings"]
+
+MAX_FLOAT32 = 1e17  # values whose squares, summed over a batch, still fit
+
+
+def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> NDArray[Any]:
+    """X as a finite two-dimensional array of real numbers; arrays and memory maps are not copied.
+
+    With `reset` the number and names of the features are remembered, else they must be those remembered.
+    """
+    if isinstance(X, Tensor):
+        X = X.numpy(force=True)
+    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "fiub" and X.size:
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+    else:  # lists, data frames, sparse or empty input: scikit-learn knows what to say
+        X = validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False)
+    if reset and len(X) < 2:
+        raise InputError(f"Expected at least 2 rows to train on. Got n_samples = {len(X)}: 1 sample has no neighbours.")
+    check_finite(X)
+    if estimator.dtype == "float32" and X.dtype == np.float64:
+        largest = max(float(np.abs(block).max()) for _, block in row_blocks(X))
+        if largest > MAX_FLOAT32:
+            raise InputError(
+                f"Expected values whose squares fit into float32. Got one of size {largest:.3g}. Rescale the data, or "
+                "use dtype='float64'."
+            )
+    return X
+
+
+def check_latents(estimator: BaseEstimator, Z: Any) -> Tensor:
+    """Latents [M, Q] as a tensor. Rows as wide as the training data are taken for observations and encoded first."""
+    width = np.shape(Z)[1] if len(np.shape(Z)) == 2 else None
+    if width is not None and width != estimator.n_components:
+        if width != estimator.n_features_in_:
+            raise InputError(
+                f"X has {width} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} features "
+                f"as input, or n_components={estimator.n_components} for latents."
+            )
+        Z = estimator.transform(Z)
+    Z = Z.numpy(force=True) if isinstance(Z, Tensor) else check_array(Z, input_name="Z")
+    return torch.as_tensor(Z, dtype=getattr(torch, estimator.dtype), device=estimator.torch_device())
+
+
+def check_settings(settings: Settings, N: int) -> None:
+    """Every setting by itself, then those that must fit each other and the N rows."""
+    for name in ("n_components", "batch_size", "support_size"):
+        _check_count(name, getattr(settings, name))
+    for name in ("active_set_size", "max_epochs", "early_stopping"):
+        if getattr(settings, name) is not None:
+            _check_count(name, getattr(settings, name))
+    for name in ("learning_rate", "hyper_learning_rate"):
+        _check_number(name, getattr(settings, name), "a positive number", lambda x: 0 < x < math.inf)
+    _check_number("encoder_noise", settings.encoder_noise, "a number of at least 0", lambda x: 0 <= x < math.inf)
+    _check_number("validation_fraction", settings.validation_fraction, "a number between 0 and 1", lambda x: 0 < x < 1)
+    _check_choice("latents", settings.latents, ("bayesian", "point"))
+    _check_choice("noise", settings.noise, ("shared",))
+    _check_choice("dtype", settings.dtype, ("float32", "float64"))
+    if not isinstance(settings.encoder, nn.Module):
+        _check_choice("encoder", settings.encoder, ("network", "table"), "or a torch module")
+    if settings.kernel is not None and not isinstance(settings.kernel, Kernel):
+        _check_choice("kernel", settings.kernel, kernels.NAMES, "or a gpytorch.kernels.Kernel")
+    _check_init(settings, N)
+    _check_device(settings)
+    if settings.early_stopping is not None and settings.encoder == "table":
+        raise InputError(
+            "early_stopping needs an encoder that can place held-out rows. Got encoder='table'. Use encoder='network', "
+            "or set max_epochs instead."
+        )
+    if settings.active_set_size is None:
+        _check_memory(N, getattr(torch, settings.dtype))
+    elif settings.active_set_size >= settings.batch_size:
+        raise InputError(
+            f"active_set_size must be smaller than batch_size. Got {settings.active_set_size} with batch_size="
+            f"{settings.batch_size}: no point would be left to predict. Lower active_set_size or raise batch_size."
+        )
+
+
+def _check_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InputError(f"{name} must be a whole number of at least 1. Got {value!r}.")
+
+
+def _check_number(name: str, value: object, expected: str, accepts: Callable[[Any], bool]) -> None:
+    if not (isinstance(value, int | float | np.number) and accepts(value)):
+        raise InputError(f"{name} must be {expected}. Got {value!r}.")
+
+
+def _check_choice(name: str, value: object, choices: Sequence[str], also: str = "") -> None:
+    if isinstance(value, str) and value in choices:
+        return
+    close = difflib.get_close_matches(str(value), choices, 1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    expected = ("one of " if len(choices) > 1 else "") + ", ".join(map(repr, choices))
+    raise InputError(f"{name} must be {expected}{', ' + also if also else ''}. Got {value!r}.{hint}")
+
+
+def _check_init(settings: Settings, N: int) -> None:
+    if isinstance(settings.init, str):
+        return _check_choice("init", settings.init, ("pca", "random"), "or an array [N, n_components]")
+    expected = (N, settings.n_components)
+    if np.shape(settings.init) != expected or not np.isfinite(settings.init).all():
+        raise InputError(
+            f"An array as init must hold finite numbers, a row of n_components={settings.n_components} for each of the "
+            f"{N} rows of data. Got {'values that are not finite' if np.shape(settings.init) == expected else 'shape '}"
+            f"{'' if np.shape(settings.init) == expected else np.shape(settings.init)}."
+        )
+    return None
+
+
+def _check_device(settings: Settings) -> None:
+    try:
+        torch.empty(0, device=settings.torch_device())
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(
+            f"device must be 'auto', 'cpu' or a device that torch finds here. Got {settings.device!r}: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+
+
+def _check_memory(N: int, dtype: torch.dtype) -> None:
+    """A step of the exact model holds about eight N×N matrices at once."""
+    need = 8 * N * N * dtype.itemsize
+    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if need > have:
+        raise InputError(
+            f"An exact GP-LVM of {N} rows needs about {need / 2**30:.0f} GiB of memory. Got a machine with "
+            f"{have / 2**30:.0f} GiB. Use SASGP with an active_set_size, or fewer rows."
+        )
