@@ -154,7 +154,7 @@ def test_table_finds_training_rows_again(X):
 def test_samples_have_the_moments_of_the_model():
     # A decoder whose kernel is constant says the same at every z: x ~ N(m, c I), whatever z was drawn
     draw = np.random.default_rng(0)
-    X = draw.standard_normal((40, 2)) + [5, -5]
+    X = draw.normal([5, -5], 1, (40, 2))
     kernel = gpytorch.kernels.ConstantKernel()
     model = SASGP(n_components=1, kernel=kernel, max_epochs=30, random_state=0).fit(X)
     mean, std = model.predict([[0.0]], return_std=True)
@@ -167,7 +167,7 @@ def test_samples_have_the_moments_of_the_model():
 
 
 def test_a_seed_decides_and_global_state_is_untouched(X):
-    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
+    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     settings = {"max_epochs": 5, "random_state": 3}
     one, same = SASGP(**settings).fit(X), SASGP(**settings).fit(X)
     other = SASGP(max_epochs=5, random_state=4).fit(X)
@@ -177,7 +177,7 @@ def test_a_seed_decides_and_global_state_is_untouched(X):
     assert losses[0] == losses[1]
     assert not np.array_equal(one.embedding_, other.embedding_)
     assert torch.equal(torch_state, torch.get_rng_state())
-    assert np.array_equal(numpy_state, np.random.get_state()[1])
+    assert np.array_equal(numpy_state, np.random.get_state()[1])  # noqa: NPY002
 
 
 # ---------------------------------------------------------------------------------------------------- scikit-learn
@@ -386,7 +386,7 @@ def test_other_bad_input(X, model):
         model.transform(X[:, :4])
     with pytest.raises(InputError, match="early_stopping needs an encoder"):
         SASGP(encoder="table", early_stopping=2).fit(X)
-    with pytest.raises(InputError, match="needs about .* GiB"):
+    with pytest.raises(InputError, match=r"needs about .* GiB"):
         GPLVM().fit(np.zeros((400_000, 1), np.uint8))
     with pytest.raises(InputError, match="kernel on a latent space of n_components=2"):
         SASGP(kernel=gpytorch.kernels.RBFKernel(ard_num_dims=3)).fit(X)

@@ -55,8 +55,8 @@ def check_latents(estimator: BaseEstimator, Z: Any) -> Tensor:
     if width is not None and width != estimator.n_components:
         if width != estimator.n_features_in_:
             raise InputError(
-                f"X has {width} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} features "
-                f"as input, or n_components={estimator.n_components} for latents."
+                f"X has {width} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
+                f"features as input, or n_components={estimator.n_components} for latents."
             )
         Z = estimator.transform(Z)
     Z = Z.numpy(force=True) if isinstance(Z, Tensor) else check_array(Z, input_name="Z")
