@@ -36,7 +36,9 @@ def colours(figure):
     """Colour of every point of the first panel, by its position."""
     found = {}
     for scatter in figure.axes[0].collections:
-        found |= {tuple(z): tuple(c) for z, c in zip(scatter.get_offsets(), scatter.get_facecolors()[:, :3], strict=True)}
+        found |= {
+            tuple(z): tuple(c) for z, c in zip(scatter.get_offsets(), scatter.get_facecolors()[:, :3], strict=True)
+        }
     return found
 
 

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sasgp.errors import InputError
 
-__all__ = ["contact_sheet", "decoded_grid", "latent_space", "latent_with_images", "training_curve"]
+__all__ = ["contact_sheet", "decoded_grid", "is_image_shape", "latent_space", "latent_with_images", "training_curve"]
 
 Array = NDArray[Any]
 
@@ -484,21 +484,24 @@ class _Labels:
 # ---------------------------------------------------------------------------------------------------- images
 
 
+def is_image_shape(shape: Sequence[int]) -> bool:
+    """Whether rows of that shape can be shown as images: (H, W), (C, H, W) or (H, W, C) with C of 1, 3 or 4."""
+    return len(shape) == 2 or (len(shape) == 3 and (shape[0] in CHANNELS or shape[2] in CHANNELS))
+
+
 def _images(X: Array, shape: Sequence[int]) -> Array:
     """Rows [N, D] as images [N, H, W, 3 or 4] of values in [0, 1]."""
     shape = tuple(int(size) for size in shape)
-    planes_first = len(shape) == 3 and shape[0] in CHANNELS and shape[2] not in CHANNELS
-    planes_last = len(shape) == 3 and shape[2] in CHANNELS
-    if math.prod(shape) != X.shape[1] or not (len(shape) == 2 or planes_first or planes_last):
+    if math.prod(shape) != X.shape[1] or not is_image_shape(shape):
         raise InputError(
             f"image_shape must be (H, W), (C, H, W) or (H, W, C) with C of 1, 3 or 4, and have {X.shape[1]} values in "
             f"all. Got {shape}."
         )
     images = X.reshape(len(X), *shape).astype(np.float64)
-    if planes_first:
-        images = np.moveaxis(images, 1, -1)
-    elif not planes_last:
+    if len(shape) == 2:
         images = images[..., None]
+    elif shape[2] not in CHANNELS:
+        images = np.moveaxis(images, 1, -1)
 
     # Pixels are in bytes or between 0 and 1, where decoded ones may lie a little outside; else they have no known scale
     low, high = 0.0, 255.0 if images.max() > 2 else 1.0
