@@ -78,7 +78,8 @@ def read_latents(path: Path, n_components: int) -> NDArray[Any]:
         if set(names) <= set(table.frame.columns):
             others = [name for name in table.frame.columns if name not in names]
             Z, columns = type(table)(path, table.frame.drop(others), table.separator, table.has_header).numbers(None)
-            Z = Z[:, [columns.index(name) for name in names]]
+            # In the memory order of any other array: sums in another order differ in their last digit
+            Z = np.ascontiguousarray(Z[:, [columns.index(name) for name in names]])
         else:
             Z = load(path).X
     elif path.suffix.lower() in (".csv", ".npy") or not path.exists():
