@@ -1,0 +1,7 @@
+"""`python -m sasgp` is `sasgp`."""
+
+import sys
+
+from sasgp.cli import main
+
+sys.exit(main())

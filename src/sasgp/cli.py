@@ -1,0 +1,547 @@
+"""The command line.
+
+    sasgp fit digits --out runs/digits
+    sasgp embed runs/digits new.csv --out latents.csv
+    sasgp decode runs/digits latents.csv --out decoded.npz
+    sasgp sample runs/digits -n 25 --out samples.png
+    sasgp evaluate runs/digits new.csv --labels species --json
+
+Results go to standard output, progress and errors to standard error. What the user can put right is one line and exit
+code 2; arithmetic that fails is 1; anything else is a bug and shows its traceback. What is heavy is imported inside of
+the commands, so that help appears at once.
+"""
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+from cyclopts import App, CycloptsError, Parameter
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sasgp import __version__
+from sasgp.errors import InputError
+from sasgp.settings import Settings
+
+if TYPE_CHECKING:
+    from sasgp.datasets import Dataset
+    from sasgp.estimators import SASGP
+    from sasgp.evaluation import Split
+    from sasgp.runs import Embedding, Run
+
+__all__ = ["app", "main"]
+
+DPI = 150
+PLOTTED = 60_000  # points of a picture at the most
+
+THROUGH = "through the latent space, z = encoder(x)"
+METRICS = {
+    "rmse": ("RMSE", ""),
+    "mae": ("MAE", ""),
+    "nlpd": ("NLPD", "signed; lower is better"),
+    "knn_1": ("1-NN accuracy", ""),
+    "knn_15": ("15-NN accuracy", ""),
+}
+
+app = App(
+    name="sasgp",
+    version=__version__,
+    version_flags=["--version"],
+    suppress_keyboard_interrupt=False,
+    help="Gaussian-process decoders: latent spaces with honest uncertainty, trained with stochastic active sets.",
+)
+
+
+@dataclass(eq=False, repr=False)
+class Options(Settings):
+    __doc__ = Settings.__doc__
+
+    latents: Literal["bayesian", "point"] | None = None  # type: ignore[assignment]  # the model's own default
+    random_state: int | None = 0  # a command gives the same result again unless asked not to
+    verbose: bool = True
+
+
+def _of_the_command_line(kind: Any) -> Any:
+    """A setting's type without what only Python can pass: of `Literal["pca", "random"] | Any`, the names."""
+    return next((part for part in get_args(kind) if Any in get_args(kind) and part is not Any), kind)
+
+
+Options.__annotations__ = {field.name: _of_the_command_line(field.type) for field in fields(Options)}
+DEFAULTS = Options()
+
+Data = Annotated[str, Parameter(help="A data set (digits, mnist, fashion-mnist, cifar10, oil-flow) or a file.")]
+Model = Annotated[Path, Parameter(help="The folder of a run, or a .safetensors file.")]
+Labels = Annotated[
+    str | None,
+    Parameter(help="The labels: a column of the file, an array of a .npz file, or a file with one label a row."),
+]
+Flag = Parameter(negative=())
+
+
+@app.command
+def fit(
+    data: Data,
+    /,
+    *,
+    out: Path,
+    labels: Labels = None,
+    model: Literal["sasgp", "gplvm"] = "sasgp",
+    test_fraction: float | None = None,
+    overwrite: Annotated[bool, Flag] = False,
+    options: Annotated[Options, Parameter(name="*")] = DEFAULTS,
+) -> None:
+    """Train a decoder.
+
+    Leaves model.safetensors (with up to --support-size rows of the data in it), embedding.csv, history.jsonl, run.json,
+    latent.png and loss.png in the folder OUT. Files may be .npy (which stays on disk), .npz, .csv, .tsv and .parquet.
+
+    Parameters
+    ----------
+    out
+        The folder to write.
+    model
+        "sasgp": stochastic active sets. "gplvm": the exact GP-LVM, whose latents are points by default.
+    test_fraction
+        Share of a file's rows to hold out for the metrics. By default 0.1, but at most 10 000 rows, and nothing of
+        fewer than 50; 0 trains on everything. Rows are drawn at random; of data above 1 GB the last ones are taken.
+        Named data sets have a test split of their own.
+    overwrite
+        Replace the files of a run that is already there.
+    """
+    from sasgp import files, runs
+    from sasgp.data import load
+
+    runs.check_new(out, overwrite=overwrite)
+    dataset = load(data, labels=labels)
+
+    from sasgp.evaluation import hold_out, quality  # torch comes with these: a wrong path should not wait for it
+    from sasgp.rows import check_finite
+
+    estimator = _estimator(model, options)
+    check_finite(dataset.X)  # before rows are shuffled: they are named by their place in the file
+    seed = options.random_state or 0
+    split = hold_out(dataset, test_fraction, seed)
+    start = perf_counter()
+    estimator.fit(split.train.X)
+    seconds = perf_counter() - start
+
+    train, test, Z_test = split.train, split.test, None
+    embedding = runs.Embedding(train.rows, estimator.embedding_, train.y)
+    if test is None:
+        embedding = embedding.as_train()
+    else:
+        Z_test = estimator.transform(test.X)
+        embedding = embedding.as_train(runs.Embedding(test.rows, Z_test, test.y), by_row=dataset.X_test is None)
+    metrics = quality(estimator, split, Z_test, seed)
+    info = _info(data, dataset, split, estimator, seconds, metrics)
+    with runs.created(out, overwrite=overwrite) as (folder, run):
+        estimator.save(folder / runs.MODEL)
+        embedding.write(folder / runs.EMBEDDING)
+        lines = "".join(json.dumps(record) + "\n" for record in estimator.history_)
+        (folder / runs.HISTORY).write_text(lines, encoding="utf-8")
+        (folder / runs.INFO).write_text(json.dumps(info, indent=1) + "\n", encoding="utf-8")
+    # From here on the run is safe, whatever happens to a picture
+    _draw(estimator, embedding, dataset, run)
+    _show(_summary(info, out if run == files.real_path(out) else run))
+
+
+@app.command
+def embed(model: Model, data: Data, /, *, out: Path, labels: Labels = None) -> None:
+    """Find the latents of data.
+
+    Of a named data set, its training rows come first and its test rows after them.
+
+    Parameters
+    ----------
+    out
+        .csv with the columns row, z0, z1, …, label and split (where there are), or .npy with the latents alone.
+    """
+    import numpy as np
+
+    from sasgp import files
+    from sasgp.evaluation import tidy_labels
+    from sasgp.runs import Embedding
+
+    files.check_suffix(out, (".csv", ".npy"), data)
+    with files.replacing(out) as file:
+        estimator, run = _load(model)
+        dataset = _data(data, labels, estimator, run)
+        embedding = Embedding(np.arange(len(dataset.X)), estimator.transform(dataset.X), tidy_labels(dataset.y))
+        if dataset.X_test is not None:
+            Z = estimator.transform(dataset.X_test)
+            embedding = embedding.as_train(Embedding(np.arange(len(Z)), Z, tidy_labels(dataset.y_test)))
+        if out.suffix.lower() == ".npy":
+            np.save(file, embedding.Z)
+        else:
+            embedding.write(file)
+    _show([("", [("wrote", str(out), f"{len(embedding.Z)} rows, {estimator.n_components} dimensions")])])
+
+
+@app.command
+def decode(model: Model, latents: Path, /, *, out: Path, std: Annotated[bool, Flag] = False) -> None:
+    """Decode latents into data, with the uncertainty of each value.
+
+    Parameters
+    ----------
+    latents
+        .csv or .npy with a column for every latent dimension. Of a .csv with columns z0, z1, … those are taken.
+    out
+        .csv, .npy with the means, or .npz with the arrays mean and std.
+    std
+        Write the standard deviation of every value too, in .csv as columns called …_std. It includes the noise.
+    """
+    import numpy as np
+
+    from sasgp import files
+
+    files.check_suffix(out, (".csv", ".npy", ".npz"), latents)
+    if std and out.suffix.lower() == ".npy":
+        raise InputError("a .npy file holds one array. Got --std with it; choose .npz or .csv for --out.")
+    with files.replacing(out) as file:
+        estimator, run = _load(model)
+        Z = files.read_latents(latents, estimator.n_components)
+        mean, deviation = estimator.predict(Z, return_std=True)
+        if out.suffix.lower() == ".npz":
+            np.savez(file, mean=mean, std=deviation)
+        elif out.suffix.lower() == ".npy":
+            np.save(file, mean)
+        else:
+            columns = _columns(run, estimator)
+            if std:
+                mean, columns = np.hstack([mean, deviation]), [*columns, *(f"{name}_std" for name in columns)]
+            files.write_csv(file, columns, mean)
+    _show([("", [("wrote", str(out), f"{len(Z)} rows, {estimator.n_features_in_} features")])])
+
+
+@app.command
+def sample(
+    model: Model,
+    /,
+    *,
+    out: Path,
+    n: Annotated[int, Parameter(name=["--number", "-n"])] = 16,
+    noise: bool = True,
+    random_state: int | None = 0,
+) -> None:
+    """Generate rows: latents from the prior, and one draw of the decoder there.
+
+    Parameters
+    ----------
+    out
+        .csv, .npy, or .png with a picture of every row if the data are images.
+    n
+        How many.
+    noise
+        Add observation noise, as it is in data. Without it draws are smooth.
+    random_state
+        Seed. None draws a new one each time.
+    """
+    import numpy as np
+
+    from sasgp import files
+
+    files.check_suffix(out, (".csv", ".npy", ".png"))
+    with files.replacing(out) as file:
+        estimator, run = _load(model)
+        picture = out.suffix.lower() == ".png"
+        if picture and run.image_shape is None:
+            raise InputError(
+                "a .png needs rows that are images, and MODEL a run whose run.json has their shape. "
+                f"Got {model}, which has none; choose .csv or .npy for --out."
+            )
+        X = estimator.sample(n, noise=noise, random_state=random_state)
+        if picture:
+            from sasgp import plots
+
+            assert run.image_shape is not None
+            plots.contact_sheet(X, run.image_shape).savefig(file, dpi=DPI)
+        elif out.suffix.lower() == ".npy":
+            np.save(file, X)
+        else:
+            files.write_csv(file, _columns(run, estimator), X)
+    _show([("", [("wrote", str(out), f"{n} rows, {estimator.n_features_in_} features")])])
+
+
+@app.command
+def evaluate(
+    model: Model,
+    data: Data,
+    /,
+    *,
+    labels: Labels = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Measure how well a model reconstructs data, and how well its latents keep labels together.
+
+    Of a named data set its test rows are used; of the file that the run was trained on, those that were held out.
+
+    Parameters
+    ----------
+    as_json
+        Print one JSON object instead of a table.
+    """
+    from sasgp.evaluation import are_classes, knn, knn_cross_validated, reconstruction, tidy_labels
+
+    estimator, run = _load(model)
+    dataset = _data(data, labels, estimator, run)
+    known = run.embedding()
+    X, y, which = _rows_to_evaluate(data, dataset, run, known)
+    Z = estimator.transform(X)
+    result: dict[str, Any] = {"rows": len(X), "which": which, **reconstruction(estimator, X, Z)}
+    y, train = tidy_labels(y), None if known is None else known.only("train")
+    if train is not None and are_classes(train.labels):
+        neighbours, how = knn(train.Z, train.labels, Z, y), "neighbours among the run's training rows"
+    else:
+        neighbours, how = knn_cross_validated(Z, y), "neighbours among these rows, in 5-fold cross-validation"
+    if neighbours:
+        result |= neighbours | {"neighbours": how}
+    if as_json:
+        sys.stdout.write(json.dumps(result) + "\n")
+    else:
+        _show([(f"{len(X)} rows ({which}), {THROUGH}", _metric_lines(result, {"knn_1": how}))])
+
+
+# ---------------------------------------------------------------------------------------------------- fit
+
+
+def _estimator(model: str, options: Options) -> "SASGP":
+    from sasgp.estimators import GPLVM, SASGP
+
+    chosen = {field.name: getattr(options, field.name) for field in fields(Settings)}
+    if options.latents is None:
+        del chosen["latents"]
+    if model == "sasgp":
+        return SASGP(**chosen)
+    for name in ("active_set_size", "batch_size"):
+        if chosen.pop(name) != getattr(DEFAULTS, name):
+            raise InputError(
+                f"--model gplvm makes every row active. Got --{name.replace('_', '-')}; leave it out, or use "
+                "--model sasgp."
+            )
+    return GPLVM(**chosen)
+
+
+def _info(
+    source: str, dataset: "Dataset", split: "Split", estimator: "SASGP", seconds: float, metrics: dict[str, Any]
+) -> dict[str, Any]:
+    """What run.json holds."""
+    from importlib.metadata import version
+    from platform import python_version
+
+    from sasgp.data import NAMES
+
+    packages = ("torch", "gpytorch", "numpy", "scikit-learn")
+    return {
+        "sasgp": __version__,
+        "command": shlex.join(["sasgp", *sys.argv[1:]]),
+        "versions": {"python": python_version()} | {name: version(name) for name in packages},
+        "data": {
+            "name": dataset.name,
+            "source": source if source in NAMES else str(Path(source).expanduser().resolve()),
+            "rows": len(split.train.X),
+            "held_out": 0 if split.test is None else len(split.test.X),
+            "how": split.how,
+            "features": estimator.n_features_in_,
+            "image_shape": None if dataset.image_shape is None else list(dataset.image_shape),
+            "columns": list(dataset.columns),
+        },
+        "training": {
+            "model": type(estimator).__name__,
+            "n_components": estimator.n_components,
+            "latents": estimator.latents,
+            "active_set_size": estimator.active_set_size_,
+            "batch_size": estimator.batch_size_,
+            "epochs": len(estimator.history_),
+            "seconds": round(seconds, 2),
+            "objective": -estimator.history_[-1]["loss"],
+            "noise": estimator.noise_,
+        },
+        "metrics": metrics,
+    }
+
+
+def _draw(estimator: "SASGP", embedding: "Embedding", dataset: "Dataset", run: Path) -> None:
+    import numpy as np
+
+    from sasgp import files, plots, runs
+
+    some = np.sort(np.random.default_rng(0).permutation(len(embedding.Z))[:PLOTTED])
+    Z, labels = embedding.Z[some], None if embedding.labels is None else embedding.labels[some]
+    shape = dataset.image_shape
+    if shape is not None and plots.is_image_shape(shape):
+        latent = plots.latent_with_images(estimator, shape, Z, labels, title=dataset.name)
+    else:
+        latent = plots.latent_space(estimator, Z, labels, title=dataset.name)
+    loss = plots.training_curve(estimator.history_, title=dataset.name)
+    for name, figure in ((runs.LATENT, latent), (runs.LOSS, loss)):
+        with files.replacing(run / name) as file:
+            figure.savefig(file, dpi=DPI)
+
+
+def _summary(info: dict[str, Any], run: Path) -> "list[Section]":
+    from sasgp import runs
+
+    data, training, metrics = info["data"], info["training"], info["metrics"]
+    held_out = f"{data['held_out']} held out: {data['how']}" if data["held_out"] else data["how"]
+    what: list[Line] = [
+        ("rows", str(data["rows"]), held_out),
+        ("features", str(data["features"]), ""),
+        ("latents", str(training["n_components"]), f"dimensions, {training['latents']}"),
+        ("active set", str(training["active_set_size"]), f"rows of batches of {training['batch_size']}"),
+        ("epochs", str(training["epochs"]), f"in {training['seconds']:.1f} seconds"),
+        ("objective", f"{training['objective']:.4f}", "nats for each value"),
+        ("noise", f"{training['noise']:.4g}", "variance"),
+    ]
+    which = f"{metrics['rows']} rows that were held out" if data["held_out"] else f"{metrics['rows']} training rows"
+    components = f"{training['n_components']} component{'s' * (training['n_components'] > 1)}"
+    notes = {"rmse": f"PCA with {components} has {metrics['pca_rmse']:.4f}"}
+    if not data["held_out"]:
+        notes["knn_1"] = "5-fold cross-validation"
+    about = {
+        runs.MODEL: "the trained model, with rows of the data",
+        runs.EMBEDDING: "a line for every row",
+        runs.HISTORY: "a line for every epoch",
+        runs.INFO: "data, command, versions and these numbers",
+        runs.LATENT: "the latent space",
+        runs.LOSS: "training",
+    }
+    files: list[Line] = [("", str(run / name), note) for name, note in about.items()]
+    return [
+        (f"trained {training['model']} on {data['name']}", what),
+        (f"on {which}, {THROUGH}", _metric_lines(metrics, notes)),
+        ("wrote", files),
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------- models and data
+
+
+def _load(path: Path) -> "tuple[SASGP, Run]":
+    """A model of whatever class the file names."""
+    import sasgp
+    from sasgp import runs, storage
+
+    run = runs.find(path)
+    header, _ = storage.read(run.model)
+    for part in ("kernel", "encoder"):
+        setting = header.get("settings", {}).get(part)
+        if isinstance(setting, dict) and "custom" in setting:
+            raise InputError(
+                f"{run.model} was made with a {part} of the class {setting['custom']}, which the command line cannot "
+                f"have: load it from Python with SASGP.load(path, {part}=...)."
+            )
+    name = header.get("class")
+    if name not in sasgp.__all__:
+        raise InputError(f"{run.model} holds a {name} model, which sasgp {__version__} does not know; upgrade sasgp.")
+    model = getattr(sasgp, name).load(run.model)
+    model.verbose = True
+    return model, run
+
+
+def _data(source: str, labels: str | None, model: "SASGP", run: "Run") -> "Dataset":
+    """Data whose columns are those that the model was trained on."""
+    from dataclasses import replace
+
+    from sasgp.data import load
+
+    dataset = load(source, labels=labels)
+    D, expected = dataset.X.shape[1], model.n_features_in_
+    if expected != D:
+        hint = "check that they belong together"
+        if run.columns is not None and (missing := [name for name in run.columns if name not in dataset.columns]):
+            hint = f"it lacks {', '.join(missing[:5])}{', …' * (len(missing) > 5)}"
+        raise InputError(f"{source} must have {expected} features as the model's training data had. Got {D}; {hint}.")
+    if run.columns is not None and set(run.columns) == set(dataset.columns) and (*run.columns,) != dataset.columns:
+        place = {name: d for d, name in enumerate(dataset.columns)}
+        X = dataset.X[:, [place[name] for name in run.columns]]
+        return replace(dataset, X=X, columns=(*run.columns,))
+    return dataset
+
+
+def _rows_to_evaluate(source: str, dataset: "Dataset", run: "Run", known: "Embedding | None") -> tuple[Any, Any, str]:
+    """Rows that the model was not trained on, as far as can be known, their labels, and which they are."""
+    if dataset.X_test is not None:
+        return dataset.X_test, dataset.y_test, f"the test split of {dataset.name}"
+    if known is None or run.source != str(Path(source).expanduser().resolve()) or len(known.rows) != len(dataset.X):
+        return dataset.X, dataset.y, "all of the file"
+    rows = known.only("test").rows
+    if not len(rows):
+        return dataset.X, dataset.y, "those that the model was trained on"
+    return dataset.X[rows], None if dataset.y is None else dataset.y[rows], "those that `fit` held out"
+
+
+def _columns(run: "Run", model: "SASGP") -> list[str]:
+    D = model.n_features_in_
+    return list(run.columns) if run.columns is not None and len(run.columns) == D else [f"x{d}" for d in range(D)]
+
+
+# ---------------------------------------------------------------------------------------------------- printing
+
+Line = tuple[str, str, str]  # name, value, note
+Section = tuple[str, list[Line]]  # heading, lines
+
+
+def _metric_lines(values: dict[str, Any], notes: Mapping[str, str | None]) -> list[Line]:
+    return [
+        (name, f"{values[key]:.4f}", notes.get(key) or note) for key, (name, note) in METRICS.items() if key in values
+    ]
+
+
+def _show(sections: list[Section]) -> None:
+    """Tables with colours on a terminal; elsewhere plain lines that are never wrapped."""
+    console = Console()
+    for i, (heading, lines) in enumerate(sections):
+        title = "\n" * (i > 0) + heading
+        if console.is_terminal:
+            table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+            table.add_column(style="cyan", no_wrap=True)
+            table.add_column(overflow="fold")
+            table.add_column(style="dim")
+            for line in lines:
+                table.add_row(*map(Text, line))
+            if title:
+                console.print(Text(title, style="bold"))
+            console.print(table)
+        else:
+            names, values = (max(len(line[part]) for line in lines) for part in (0, 1))
+            text = [f"{name:<{names}}  {value:<{values}}  {note}".rstrip() for name, value, note in lines]
+            sys.stdout.write("\n".join([*([title] if title else []), *text]) + "\n")
+
+
+def main(tokens: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code."""
+    try:
+        app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
+    except CycloptsError as error:
+        command = " ".join(["sasgp", *(error.command_chain or ())])
+        return _fail(f"{error} Try `{command} --help`.", 2)
+    except BrokenPipeError:
+        # The reader has left. What is still buffered goes nowhere, or Python would complain as it exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141  # as of a program that SIGPIPE ended
+    except InputError as error:
+        return _fail(str(error), 2)
+    except OSError as error:
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 2)
+    except ArithmeticError as error:
+        from sasgp.objective import NotPositiveDefiniteError
+
+        if not isinstance(error, NotPositiveDefiniteError):
+            raise
+        return _fail(str(error), 1)
+    except KeyboardInterrupt:
+        return _fail("interrupted; nothing half-written is left.", 130)
+    return 0
+
+
+def _fail(message: str, code: int) -> int:
+    sys.stderr.write(f"sasgp: error: {' '.join(message.split())}\n")
+    return code

@@ -1,0 +1,97 @@
+"""Files that commands read and write. What is written appears whole or not at all."""
+
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sasgp.data import load
+from sasgp.errors import InputError
+from sasgp.tables import read_table
+
+__all__ = ["check_suffix", "read_latents", "real_path", "replacing", "writable", "write_csv"]
+
+
+def check_suffix(out: Path, suffixes: tuple[str, ...], source: str | Path | None = None) -> None:
+    """That --out is of a kind that is written, and not the file that is read."""
+    if out.suffix.lower() not in suffixes:
+        kinds = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+        raise InputError(f"--out must end in {kinds}. Got {out}; rename it.")
+    if source is not None and out.exists() and Path(source).exists() and out.samefile(source):
+        raise InputError(f"--out must be another file than the one that is read. Got {out} twice; rename it.")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path`, with the same suffix, which takes its place when all went well."""
+    path = real_path(path)
+    if path.is_dir():
+        raise InputError(f"--out must be a file. Got the folder {path}; name a file in it.")
+    if not path.parent.is_dir():
+        raise InputError(f"--out must be in a folder that exists. Got {path}; create {path.parent} first.")
+    temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
+    try:
+        with writable(path):
+            if path.exists() and not os.access(path, os.W_OK):
+                raise PermissionError(None, "it is write-protected")
+            temporary.touch()
+        yield temporary
+        with writable(path):
+            temporary.replace(path)
+    finally:
+        with suppress(OSError):  # after success there is none
+            temporary.unlink()
+
+
+@contextmanager
+def writable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"--out must be where files can be written. Got {path}: {error.strerror or error}; choose another place."
+        ) from error
+
+
+def real_path(path: Path) -> Path:
+    """With links followed: what they point to is replaced, not they."""
+    return Path(os.path.realpath(path.expanduser()))
+
+
+def write_csv(file: Path, columns: Sequence[str], X: NDArray[Any]) -> None:
+    import polars as pl
+
+    pl.DataFrame(X, schema=list(columns), orient="row").write_csv(file)
+
+
+def read_latents(path: Path, n_components: int) -> NDArray[Any]:
+    """Latents [N, Q] of a .csv or .npy file; an embedding.csv has further columns, which are left out."""
+    path = path.expanduser()
+    names = [f"z{q}" for q in range(n_components)]
+    if path.suffix.lower() == ".csv" and path.is_file() and path.stat().st_size:
+        table = read_table(path)
+        if set(names) <= set(table.frame.columns):
+            others = [name for name in table.frame.columns if name not in names]
+            Z, columns = type(table)(path, table.frame.drop(others), table.separator, table.has_header).numbers(None)
+            # In the memory order of any other array: sums in another order differ in their last digit
+            Z = np.ascontiguousarray(Z[:, [columns.index(name) for name in names]])
+        else:
+            Z = load(path).X
+    elif path.suffix.lower() in (".csv", ".npy") or not path.exists():
+        Z = load(path).X
+    else:
+        raise InputError(f"LATENTS must be a .csv or .npy file. Got {path}; convert it.")
+    if Z.shape[1] != n_components:
+        raise InputError(
+            f"{path} must have {n_components} columns of latents ({', '.join(names)}) for this model. "
+            f"Got {Z.shape[1]}; find the latents of data with `sasgp embed`."
+        )
+    if not np.isfinite(Z).all():
+        row, column = np.argwhere(~np.isfinite(Z))[0]
+        raise InputError(f"{path} must hold finite latents. Got {Z[row, column]} in row {row}, column {names[column]}.")
+    return Z

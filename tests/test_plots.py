@@ -1,0 +1,224 @@
+"""Figures hold the numbers they claim to show."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from sasgp import plots
+from sasgp.errors import InputError
+
+
+def decoder(Q=2, D=6, n=40):
+    """A stand-in whose mean and standard deviation at z are known: mean_d = Σz + d / D, std = 1 + |z|²."""
+
+    def predict(Z, return_std=False):
+        mean = np.sum(Z, 1, keepdims=True) + np.arange(D) / D
+        return (mean, np.repeat(1 + np.sum(np.square(Z), 1, keepdims=True), D, axis=1)) if return_std else mean
+
+    Z = np.random.default_rng(0).normal(size=(n, Q))
+    return SimpleNamespace(n_components=Q, n_features_in_=D, embedding_=Z, predict=predict)
+
+
+def points(figure):
+    """All points of the first panel, sorted."""
+    found = np.concatenate([np.asarray(scatter.get_offsets()) for scatter in figure.axes[0].collections])
+    return found[np.lexsort(found.T)]
+
+
+def legend(figure):
+    return [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+
+
+def colours(figure):
+    """Colour of every point of the first panel, by its position."""
+    found = {}
+    for scatter in figure.axes[0].collections:
+        found |= {
+            tuple(z): tuple(c) for z, c in zip(scatter.get_offsets(), scatter.get_facecolors()[:, :3], strict=True)
+        }
+    return found
+
+
+def centres(extent, n):
+    low, high = extent
+    return low + (high - low) * (np.arange(n) + 0.5) / n
+
+
+@pytest.mark.parametrize(("Q", "axes"), [(2, (0, 1)), (4, (3, 1))])
+def test_points_are_the_latents_and_the_background_is_the_standard_deviation(Q, axes):
+    model = decoder(Q)
+    figure = plots.latent_space(model, axes=axes)
+    Z = model.embedding_[:, list(axes)]
+    np.testing.assert_array_equal(points(figure), Z[np.lexsort(Z.T)])
+
+    image = figure.axes[0].images[0]
+    left, right, bottom, top = image.get_extent()
+    u, v = np.meshgrid(centres((left, right), plots.GRID), centres((bottom, top), plots.GRID))
+    np.testing.assert_allclose(image.get_array(), 1 + u**2 + v**2)  # the other dimensions are at 0
+    assert left <= Z[:, 0].min()
+    assert Z[:, 1].max() <= top
+    assert image.origin == "lower"
+    assert figure.axes[0].get_xlabel().startswith(f"$z_{{{axes[0]}}}$")
+
+
+def test_points_of_a_class_have_one_colour_and_the_legend_names_it():
+    model, labels = decoder(), np.array(["cat", "dog"] * 20)
+    figure = plots.latent_space(model, labels=labels)
+    assert legend(figure) == ["cat", "dog"]
+    found = colours(figure)
+    cats, dogs = ({found[tuple(z)] for z in model.embedding_[labels == name]} for name in ("cat", "dog"))
+    assert len(cats) == len(dogs) == 1
+    assert cats != dogs
+    handle = figure.axes[0].get_legend().legend_handles[0]
+    assert handle.get_color() == plots.PALETTE[0]
+
+
+def test_other_points_than_those_of_training_can_be_shown():
+    Z = np.array([[0.0, 1.0], [2.0, 3.0]])
+    np.testing.assert_array_equal(points(plots.latent_space(decoder(), Z, [7, 8])), Z)
+
+
+def test_twenty_classes_differ_by_colour_or_marker():
+    figure = plots.latent_space(decoder(), labels=np.arange(40) % 20)
+    assert legend(figure) == [str(i) for i in range(20)]
+    looks = {(handle.get_color(), handle.get_marker()) for handle in figure.axes[0].get_legend().legend_handles}
+    assert len(looks) == 20
+
+
+def test_of_thirty_names_the_most_frequent_nineteen_have_a_colour():
+    names = [f"name {i:02d}" for i in range(30)]
+    labels = names + names[11:] * 2  # the last 19 are three times as frequent
+    figure = plots.latent_space(decoder(n=len(labels)), labels=labels)
+    assert legend(figure) == [*names[11:], "11 others"]
+    assert len(points(figure)) == len(labels)
+
+
+def test_long_names_keep_both_ends():
+    labels = ["a name that never seems to end, part 1", "a name that never seems to end, part 2"] * 20
+    first, second = legend(plots.latent_space(decoder(), labels=labels))
+    assert first != second
+    assert len(first) <= 26
+
+
+@pytest.mark.parametrize("labels", [np.linspace(0, 1, 40), np.arange(40)], ids=["fractions", "many integers"])
+def test_numbers_have_a_scale_instead_of_a_legend(labels):
+    model = decoder()
+    figure = plots.latent_space(model, labels=labels)
+    assert figure.axes[0].get_legend() is None
+    found = colours(figure)
+    assert found[tuple(model.embedding_[0])] == pytest.approx((0.267, 0.005, 0.329), abs=1e-3)  # where viridis begins
+    assert found[tuple(model.embedding_[-1])] == pytest.approx((0.993, 0.906, 0.144), abs=1e-3)  # and where it ends
+
+
+def test_one_dimension_is_a_strip_with_a_line_for_every_class():
+    model, labels = decoder(Q=1), np.arange(40) % 3
+    figure = plots.latent_space(model, labels=labels)
+    (scatter,) = figure.axes[0].collections
+    lines = {z: round(y) for z, y in scatter.get_offsets()}
+    assert [lines[z] for z in model.embedding_[:, 0]] == list(labels)
+    assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == ["0", "1", "2"]
+    image = figure.axes[0].images[0]
+    expected = 1 + centres(image.get_extent()[:2], plots.GRID) ** 2
+    np.testing.assert_allclose(image.get_array(), expected[None])
+
+
+def test_one_dimension_against_labels_that_are_numbers():
+    model, labels = decoder(Q=1), np.linspace(5, 6, 40)
+    found = points(plots.latent_space(model, labels=labels))
+    np.testing.assert_allclose(found, np.column_stack([model.embedding_[:, 0], labels]))
+
+
+def test_decoded_tiles_are_the_means_with_the_highest_z1_on_top():
+    model = decoder(D=6)
+    model.predict = lambda Z, return_std: (
+        np.clip(0.5 + 0.1 * Z[:, 1:] + np.zeros(6), 0, 1),
+        np.ones((len(Z), 6)),
+    )  # as certain everywhere: nothing fades
+    figure = plots.decoded_grid(model, (2, 3), n=4)
+    image = figure.axes[0].images[0]
+    # A margin of one pixel around each: tiles are 4 × 5
+    tiles = np.asarray(image.get_array()).reshape(4, 4, 4, 5, 3).swapaxes(1, 2)
+    assert (tiles[:, :, 0] == 1).all()
+    _, _, bottom, top = image.get_extent()
+    expected = 0.5 + 0.1 * centres((bottom, top), 4)[::-1]
+    np.testing.assert_allclose(tiles[:, :, 1:-1, 1:-1, 0], np.broadcast_to(expected[:, None, None, None], (4, 4, 2, 3)))
+
+
+def test_tiles_fade_where_the_decoder_is_uncertain():
+    model = decoder(D=4)
+    model.predict = lambda Z, return_std: (np.full((len(Z), 4), 0.5), np.where(Z[:, :1] > 0, 2.0, 1.0) + np.zeros(4))
+    model.embedding_ = np.array([[-1.0, -1.0], [1.0, 1.0]])
+    tiles = np.asarray(plots.decoded_grid(model, (2, 2), n=2).axes[0].images[0].get_array())
+    assert tiles[1, 1, 0] == pytest.approx(0.5)  # left: certain
+    assert tiles[1, 5, 0] == pytest.approx(1)  # right: white
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 5), (2, 5, 3)])
+def test_colour_planes_may_come_first_or_last(shape):
+    row = np.linspace(0, 1, 30)
+    sheet = np.asarray(plots.contact_sheet(row[None], shape).axes[0].images[0].get_array())
+    image = row.reshape(shape)
+    np.testing.assert_allclose(sheet, np.moveaxis(image, 0, -1) if shape[0] == 3 else image)
+
+
+def test_bytes_and_unit_colours_look_the_same():
+    row = np.random.default_rng(0).random((1, 12))
+    sheets = [plots.contact_sheet(row * scale, (2, 2, 3)).axes[0].images[0].get_array() for scale in (1, 255)]
+    np.testing.assert_allclose(*sheets)
+
+
+def test_a_contact_sheet_holds_every_row_in_order():
+    X = np.repeat(np.linspace(0.4, 0.8, 5)[:, None], 4, axis=1)
+    sheet = np.asarray(plots.contact_sheet(X, (2, 2)).axes[0].images[0].get_array())[..., 0]
+    # Three columns; white between the images, and where the sixth would be
+    np.testing.assert_allclose(sheet[0, ::3], X[:3, 0])
+    np.testing.assert_allclose(sheet[3, ::3], [*X[3:, 0], 1])
+    assert (sheet[2] == 1).all()
+
+
+def test_both_panels_show_the_same_part_of_the_space():
+    left, right = plots.latent_with_images(decoder(), (2, 3), n=3).axes[:2]
+    assert left.images[0].get_extent() == right.images[0].get_extent()
+    above, below = plots.latent_with_images(decoder(Q=1), (2, 3), n=3).axes[:2]
+    assert above.images[0].get_extent()[:2] == below.images[0].get_extent()[:2]
+
+
+def test_training_curve_shows_the_negative_loss_and_the_noise():
+    history = [{"epoch": i, "loss": 1 / i, "noise": 2.0**-i, "held_out_loss": 2 / i} for i in (1, 2, 3)]
+    top, bottom = plots.training_curve(history).axes
+    np.testing.assert_allclose([line.get_ydata() for line in top.lines], [[-1, -1 / 2, -1 / 3], [-2, -1, -2 / 3]])
+    np.testing.assert_allclose(bottom.lines[0].get_ydata(), [1 / 2, 1 / 4, 1 / 8])
+    assert len(plots.training_curve([{"epoch": 1, "loss": 2.0}]).axes) == 1
+
+
+@pytest.mark.parametrize("Q", [1, 2, 3])
+def test_every_figure_can_be_saved(tmp_path, Q):
+    model = decoder(Q)
+    model.embedding_ = np.zeros((3, Q))  # all points in one place, and nothing to scale by
+    plots.latent_with_images(model, (2, 3), labels=["a", "b", "c"], title="title").savefig(tmp_path / "a.png")
+    plots.latent_space(model, labels=[1.5, 2, np.nan]).savefig(tmp_path / "b.png")
+    plots.contact_sheet(np.zeros((7, 6)), (6, 1)).savefig(tmp_path / "c.png")
+
+
+@pytest.mark.parametrize(
+    ("draw", "words"),
+    [
+        (lambda model: plots.latent_space(model, labels=[1, 2]), "one for each of the 40 points"),
+        (lambda model: plots.latent_space(model, np.zeros((3, 5))), r"latents \[N, 2\]"),
+        (lambda model: plots.latent_space(model, axes=(0, 2)), "dimensions from 0 to 1"),
+        (lambda model: plots.decoded_grid(model, (3, 3)), "6 values"),
+        (lambda model: plots.decoded_grid(model, (2, 3), n=0), "at least 1"),
+        (lambda model: plots.training_curve([]), "fit the model first"),
+    ],
+)
+def test_bad_input_is_named(draw, words):
+    with pytest.raises(InputError, match=words):
+        draw(decoder())
+
+
+def test_pyplot_is_never_loaded():
+    code = "import sys, sasgp.plots; sys.exit('matplotlib.pyplot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
