@@ -2,8 +2,8 @@
 
     SASGP_DATA=data python experiments/mnist.py --seeds 0 1 2
 
-Each run leaves experiments/results/mnist-bayesian-seed{S}.json; finished runs are skipped. Metrics are of the 10 000 test
-images through the latent space, z = encoder(x), with 400 and with 2000 support points.
+Each run leaves experiments/results/mnist-bayesian-seed{S}.json; finished runs are skipped. Metrics are of the 10 000
+test images through the latent space, z = encoder(x), with 400 and with 2000 support points.
 """
 
 import argparse
