@@ -371,11 +371,12 @@ def _draw(estimator: "SASGP", embedding: "Embedding", dataset: "Dataset", run: P
     import numpy as np
 
     from sasgp import files, plots, runs
+    from sasgp.images import is_image_shape
 
     some = np.sort(np.random.default_rng(0).permutation(len(embedding.Z))[:PLOTTED])
     Z, labels = embedding.Z[some], None if embedding.labels is None else embedding.labels[some]
     shape = dataset.image_shape
-    if shape is not None and plots.is_image_shape(shape):
+    if shape is not None and is_image_shape(shape):
         latent = plots.latent_with_images(estimator, shape, Z, labels, title=dataset.name)
     else:
         latent = plots.latent_space(estimator, Z, labels, title=dataset.name)

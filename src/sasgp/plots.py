@@ -25,8 +25,10 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import ArrayLike, NDArray
 
 from sasgp.errors import InputError
+from sasgp.images import as_images
+from sasgp.labels import Labels, shortened
 
-__all__ = ["contact_sheet", "decoded_grid", "is_image_shape", "latent_space", "latent_with_images", "training_curve"]
+__all__ = ["contact_sheet", "decoded_grid", "latent_space", "latent_with_images", "training_curve"]
 
 Array = NDArray[Any]
 
@@ -35,7 +37,6 @@ Array = NDArray[Any]
 PALETTE = (
     "#332288", "#88CCEE", "#117733", "#DDCC77", "#CC6677", "#AA4499", "#44AA99", "#882255", "#999933", "#EE7733",
 )  # fmt: skip
-CHANNELS = (1, 3, 4)  # grey, red-green-blue, and with opacity
 MARKERS = ("o", "^")  # classes 11 to 20 have the same colours again, and another marker
 MAX_CLASSES = len(PALETTE) * len(MARKERS)
 UNLABELLED = "#4477AA"
@@ -91,7 +92,7 @@ def latent_space(
     Figure
     """
     view = _view(model, Z, axes)
-    known = _Labels.of(labels, len(view.Z))
+    known = _Coloured.of(labels, len(view.Z), MAX_CLASSES)
     size = (PICTURE_SIZE + known.legend_width, PICTURE_SIZE) if view.is_plane else (1.4 * PICTURE_SIZE, 3.2)
     figure = Figure(figsize=size, layout="constrained")
     _draw_latent(figure.subplots(), model, view, known)
@@ -157,7 +158,7 @@ def latent_with_images(
     Figure
     """
     view = _view(model, Z, axes)
-    known = _Labels.of(labels, len(view.Z))
+    known = _Coloured.of(labels, len(view.Z), MAX_CLASSES)
     if view.is_plane:
         figure = Figure(figsize=(2 * PICTURE_SIZE + known.legend_width, PICTURE_SIZE), layout="constrained")
         left, right = figure.subplots(1, 2)
@@ -235,7 +236,7 @@ def contact_sheet(X: ArrayLike, image_shape: Sequence[int], *, title: str | None
     -------
     Figure
     """
-    images = _images(np.asarray(X), image_shape)
+    images = as_images(np.asarray(X), image_shape)
     n, height, width = images.shape[:3]
     columns = math.ceil(math.sqrt(n * height / width))
     lines = math.ceil(n / columns)
@@ -301,7 +302,7 @@ def _view(model: Decoder, Z: ArrayLike | None, axes: tuple[int, int]) -> _View:
     return _View(points, dims, Q, (low + high) / 2, half)
 
 
-def _draw_latent(axes: Axes, model: Decoder, view: _View, labels: "_Labels") -> None:
+def _draw_latent(axes: Axes, model: Decoder, view: _View, labels: "_Coloured") -> None:
     points, vertical = view.Z, view.limits(1) if view.is_plane else (0.0, 0.0)
     if not view.is_plane:
         height, vertical = labels.heights()
@@ -334,10 +335,10 @@ def _draw_latent(axes: Axes, model: Decoder, view: _View, labels: "_Labels") -> 
     elif labels.values is not None:
         axes.set_ylabel("label")
     else:
-        axes.set_yticks(range(len(labels.names)), [_shortened(name) for name in labels.names])
+        axes.set_yticks(range(len(labels.names)), [shortened(name) for name in labels.names])
 
 
-def _draw_points(axes: Axes, points: Array, labels: "_Labels") -> None:
+def _draw_points(axes: Axes, points: Array, labels: "_Coloured") -> None:
     """One scatter for each marker. Points lie in a random order, so that the last class does not cover the others."""
     n = len(points)
     order = np.random.default_rng(0).permutation(n)
@@ -358,9 +359,9 @@ def _draw_points(axes: Axes, points: Array, labels: "_Labels") -> None:
         )
 
 
-def _legend(axes: Axes, labels: "_Labels") -> None:
+def _legend(axes: Axes, labels: "_Coloured") -> None:
     entries = [
-        Line2D([], [], ls="", ms=6, marker=MARKERS[i // len(PALETTE)], color=labels.colour(i), label=_shortened(name))
+        Line2D([], [], ls="", ms=6, marker=MARKERS[i // len(PALETTE)], color=labels.colour(i), label=shortened(name))
         for i, name in enumerate(labels.names)
     ]
     axes.legend(
@@ -381,7 +382,7 @@ def _draw_tiles(axes: Axes, model: Decoder, view: _View, image_shape: Sequence[i
     if n < 1:
         raise InputError(f"n must be at least 1. Got {n}.")
     blocks = list(_decoded(model, view.grid(n)))
-    images = _images(np.concatenate([mean for mean, _ in blocks]), image_shape)
+    images = as_images(np.concatenate([mean for mean, _ in blocks]), image_shape)
     std = np.concatenate([std for _, std in blocks])
     doubt = ((std - std.min()) / _range(std))[:, None, None, None]
     images = np.minimum((1 - doubt) * images + doubt, 1)  # towards white
@@ -419,45 +420,20 @@ def _decoded(model: Decoder, Z: Array) -> Iterator[tuple[Array, Array]]:
 # ---------------------------------------------------------------------------------------------------- labels
 
 
-@dataclass(frozen=True)
-class _Labels:
-    """What is known of N points: the class of each as an index into `names`, or its value on a scale, or neither."""
-
-    index: Array
-    names: tuple[str, ...] = ()
-    values: Array | None = None
-
-    @classmethod
-    def of(cls, labels: ArrayLike | None, n: int) -> "_Labels":
-        nothing = np.zeros(n, dtype=np.int64)
-        if labels is None:
-            return cls(nothing)
-        y = np.asarray(labels)
-        if y.shape != (n,):
-            raise InputError(f"labels must be one for each of the {n} points. Got shape {y.shape}.")
-        classes, index, count = np.unique(y, return_inverse=True, return_counts=True)
-        if y.dtype.kind in "iuf" and (len(classes) > MAX_CLASSES or (classes % 1 != 0).any()):
-            return cls(nothing, values=y.astype(np.float64))
-        names = [f"{name:g}" if y.dtype.kind == "f" else str(name) for name in classes]
-        if len(names) > MAX_CLASSES:
-            common = np.sort(np.argsort(-count, kind="stable")[: MAX_CLASSES - 1])
-            place = np.full(len(names), MAX_CLASSES - 1)
-            place[common] = np.arange(len(common))
-            index, names = place[index], [names[i] for i in common] + [f"{len(names) - len(common)} others"]
-        return cls(index, tuple(names))
+class _Coloured(Labels):
+    """Labels with colours: one for every class, or a scale."""
 
     @property
     def legend_width(self) -> float:
         """Inches."""
         if self.values is not None:
             return 0.7
-        return 0.3 + 0.075 * max(len(_shortened(name)) for name in self.names) if self.names else 0.0
+        return 0.3 + 0.075 * max(len(shortened(name)) for name in self.names) if self.names else 0.0
 
     def colour(self, i: int) -> str:
         if not self.names:
             return UNLABELLED
-        others = i == MAX_CLASSES - 1 and self.names[i].endswith(" others")
-        return OTHERS if others else PALETTE[i % len(PALETTE)]
+        return OTHERS if self.has_others and i == len(self.names) - 1 else PALETTE[i % len(PALETTE)]
 
     def colours(self) -> Array:
         """RGBA [N, 4]."""
@@ -479,40 +455,6 @@ class _Labels:
             return self.values, (float(low - margin), float(high + margin))
         spread = np.random.default_rng(0).uniform(-0.32, 0.32, len(self.index))
         return self.index + spread, (max(1, len(self.names)) - 0.5, -0.5)  # the first class on top
-
-
-# ---------------------------------------------------------------------------------------------------- images
-
-
-def is_image_shape(shape: Sequence[int]) -> bool:
-    """Whether rows of that shape can be shown as images: (H, W), (C, H, W) or (H, W, C) with C of 1, 3 or 4."""
-    return len(shape) == 2 or (len(shape) == 3 and (shape[0] in CHANNELS or shape[2] in CHANNELS))
-
-
-def _images(X: Array, shape: Sequence[int]) -> Array:
-    """Rows [N, D] as images [N, H, W, 3 or 4] of values in [0, 1]."""
-    shape = tuple(int(size) for size in shape)
-    if math.prod(shape) != X.shape[1] or not is_image_shape(shape):
-        raise InputError(
-            f"image_shape must be (H, W), (C, H, W) or (H, W, C) with C of 1, 3 or 4, and have {X.shape[1]} values in "
-            f"all. Got {shape}."
-        )
-    images = X.reshape(len(X), *shape).astype(np.float64)
-    if len(shape) == 2:
-        images = images[..., None]
-    elif shape[2] not in CHANNELS:
-        images = np.moveaxis(images, 1, -1)
-
-    # Pixels are in bytes or between 0 and 1, where decoded ones may lie a little outside; else they have no known scale
-    low, high = 0.0, 255.0 if images.max() > 2 else 1.0
-    if images.shape[-1] == 1 and (images.max() > 2 or images.min() < -1):
-        low, high = np.quantile(images, [0.001, 0.999])
-    images = np.clip((images - low) / (float(high - low) or 1.0), 0, 1)
-    if images.shape[-1] > 1:
-        return images
-    if np.median(images) < 0.3:  # mostly black is writing, which is ink on paper here; photographs stay as they are
-        images = 1 - images
-    return np.repeat(images, 3, axis=-1)
 
 
 def _mosaic(tiles: Array) -> Array:
@@ -549,12 +491,6 @@ def _colour_bar(axes: Axes, colours: ScalarMappable, name: str, place: tuple[flo
         bar.set_label(name, color=INK, fontsize=8)
     else:
         inset.text(1.06, 0.5, name, transform=inset.transAxes, va="center", color=INK, fontsize=8)
-
-
-def _shortened(name: str, most: int = 26) -> str:
-    """Both ends of a long name: names that begin alike often differ at their end."""
-    name = " ".join(name.split())
-    return name if len(name) <= most else f"{name[: most - 10]}…{name[-9:]}"
 
 
 def _titled(figure: Figure, title: str | None) -> Figure:
