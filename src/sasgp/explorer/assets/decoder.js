@@ -1,0 +1,144 @@
+// The decoder: what `predict` says at z, from the same numbers. Two kinds with one face:
+//   decode(z) → { mean: Float64Array [D], sd }        sd(z) → number        noise: σ²
+
+// A kernel's tree as a function (z, Z, at) → k(z, Z[at … at + Q]). `kernel.py` has the same formulas.
+function compile(node) {
+  if (node.kind === "constant") return () => node.value;
+  if (node.kind === "sum" || node.kind === "product") {
+    const parts = node.parts.map(compile);
+    if (node.kind === "sum") return (z, Z, at) => parts.reduce((total, k) => total + k(z, Z, at), 0);
+    return (z, Z, at) => parts.reduce((total, k) => total * k(z, Z, at), 1);
+  }
+  const { dims, lengthscale, variance, period } = node;
+  const sum = (term) => (z, Z, at) => {
+    let total = 0;
+    for (let i = 0; i < dims.length; i++) total += term(z[dims[i]], Z[at + dims[i]], i);
+    return total;
+  };
+  const r2 = lengthscale && sum((a, b, i) => ((a - b) / lengthscale[i]) ** 2);
+  switch (node.kind) {
+    case "linear": return sum((a, b, i) => variance[i] * a * b);
+    case "polynomial": {
+      const dot = sum((a, b) => a * b);
+      return (z, Z, at) => (dot(z, Z, at) + node.offset) ** node.power;
+    }
+    case "periodic": {
+      const sines = sum((a, b, i) => Math.sin((Math.PI * (a - b)) / period[i]) ** 2 / lengthscale[i]);
+      return (z, Z, at) => Math.exp(-2 * sines(z, Z, at));
+    }
+    case "rbf": return (z, Z, at) => Math.exp(-r2(z, Z, at) / 2);
+    case "rq": return (z, Z, at) => (1 + r2(z, Z, at) / (2 * node.alpha)) ** -node.alpha;
+    case "cosine": return (z, Z, at) => Math.cos(Math.PI * Math.sqrt(r2(z, Z, at)));
+    case "matern": {
+      const polynomial = { 0.5: () => 1, 1.5: (s) => 1 + s, 2.5: (s) => 1 + s + (s * s) / 3 }[node.nu];
+      return (z, Z, at) => {
+        const s = Math.sqrt(2 * node.nu * r2(z, Z, at));
+        return polynomial(s) * Math.exp(-s);
+      };
+    }
+  }
+  throw new Error(`no kernel ${node.kind}`);
+}
+
+class ExactDecoder {
+  static async read(packed, Q) {
+    const decoder = new ExactDecoder();
+    decoder.Q = Q;
+    decoder.kernel = compile(packed.kernel);
+    decoder.noise = packed.noise;
+    decoder.mean = await unpack(packed.mean); // [D]
+    decoder.Z = Float64Array.from(await unpack(packed.Z)); // [S, Q]
+    decoder.alpha = await unpack(packed.alpha); // [S, D]
+    decoder.L_inv = await unpack(packed.L_inv); // lower triangle, row by row
+    decoder.S = decoder.Z.length / Q;
+    const scale = packed.L_inv.row_scale;
+    for (let i = 0, at = 0; scale && i < decoder.S; i++) {
+      for (let j = 0; j <= i; j++) decoder.L_inv[at++] *= scale[i];
+    }
+    decoder.k = new Float64Array(decoder.S);
+    decoder.near = new Int32Array(decoder.S);
+    return decoder;
+  }
+
+  // k(z, Z_S), and which of it is not negligible: far from most points that saves most of the work.
+  covariances(z) {
+    let largest = 0;
+    for (let s = 0; s < this.S; s++) {
+      this.k[s] = this.kernel(z, this.Z, s * this.Q);
+      largest = Math.max(largest, Math.abs(this.k[s]));
+    }
+    let n = 0;
+    for (let s = 0; s < this.S; s++) if (Math.abs(this.k[s]) > 1e-13 * largest) this.near[n++] = s;
+    return n;
+  }
+
+  // c = k(z, z) + σ² − ‖L⁻¹ k_S‖²
+  deviation(z, n) {
+    const { k, near, L_inv, S } = this;
+    let explained = 0;
+    for (let i = n ? near[0] : S, at = (i * (i + 1)) / 2, end = 0; i < S; at += ++i) {
+      while (end < n && near[end] <= i) end++;
+      let v = 0;
+      for (let a = 0; a < end; a++) v += L_inv[at + near[a]] * k[near[a]];
+      explained += v * v;
+    }
+    return Math.sqrt(this.noise + Math.max(0, this.kernel(z, z, 0) - explained));
+  }
+
+  sd(z) {
+    return this.deviation(z, this.covariances(z));
+  }
+
+  // m = mean + k_S α
+  decode(z) {
+    const n = this.covariances(z);
+    const D = this.mean.length;
+    const mean = Float64Array.from(this.mean);
+    for (let a = 0; a < n; a++) {
+      const weight = this.k[this.near[a]];
+      const row = this.near[a] * D;
+      for (let d = 0; d < D; d++) mean[d] += weight * this.alpha[row + d];
+    }
+    return { mean, sd: this.deviation(z, n) };
+  }
+}
+
+// Straight lines between the points of a grid over the first one or two dimensions; beyond its edge, the edge.
+class GridDecoder {
+  static async read(packed) {
+    const decoder = new GridDecoder();
+    Object.assign(decoder, { cells: packed.cells, axes: packed.axes, noise: 0 });
+    decoder.centre = await unpack(packed.centre);
+    decoder.means = await unpack(packed.mean);
+    decoder.sds = await unpack(packed.sd);
+    return decoder;
+  }
+
+  corners(z) {
+    let corners = [[0, 1]];
+    this.axes.forEach(([low, high], dim) => {
+      const last = this.cells[dim] - 1;
+      const place = Math.min(Math.max(((z[dim] - low) / (high - low)) * last, 0), last);
+      const cell = Math.min(Math.floor(place), last - 1);
+      const stride = dim ? this.cells[0] : 1;
+      corners = corners.flatMap(([at, weight]) => [
+        [at + cell * stride, weight * (1 - (place - cell))],
+        [at + (cell + 1) * stride, weight * (place - cell)],
+      ]);
+    });
+    return corners;
+  }
+
+  sd(z) {
+    return this.corners(z).reduce((total, [at, weight]) => total + weight * this.sds[at], 0);
+  }
+
+  decode(z) {
+    const D = this.centre.length;
+    const mean = Float64Array.from(this.centre);
+    for (const [at, weight] of this.corners(z)) {
+      for (let d = 0; d < D; d++) mean[d] += weight * this.means[at * D + d];
+    }
+    return { mean, sd: this.sd(z) };
+  }
+}

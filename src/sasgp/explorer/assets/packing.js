@@ -1,0 +1,27 @@
+// Arrays as `packing.py` wrote them: base64, deflated, byte planes one after another.
+
+const ARRAYS = {
+  uint8: Uint8Array, int16: Int16Array, int32: Int32Array, float32: Float32Array, float64: Float64Array,
+};
+
+async function unpack(packed) {
+  const text = atob(packed.data);
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const planes = new Uint8Array(await new Response(stream).arrayBuffer());
+
+  const Kind = ARRAYS[packed.kind];
+  const size = Kind.BYTES_PER_ELEMENT;
+  const count = planes.length / size;
+  const raw = new Uint8Array(planes.length);
+  for (let p = 0; p < size; p++) {
+    for (let i = 0; i < count; i++) raw[i * size + p] = planes[p * count + i];
+  }
+  const array = new Kind(raw.buffer); // little-endian, as every machine with a browser is
+  if (!packed.scale) return array;
+  const out = new Float32Array(count);
+  const columns = packed.scale.length;
+  for (let i = 0; i < count; i++) out[i] = array[i] * packed.scale[i % columns];
+  return out;
+}
