@@ -5,6 +5,8 @@
     sasgp decode runs/digits latents.csv --out decoded.npz
     sasgp sample runs/digits -n 25 --out samples.png
     sasgp evaluate runs/digits new.csv --labels species --json
+    sasgp explore runs/digits --open
+    sasgp plot runs/digits --relevance --out figures
 
 Results go to standard output, progress and errors to standard error. What the user can put right is one line and exit
 code 2; arithmetic that fails is 1; anything else is a bug and shows its traceback. What is heavy is imported inside of
@@ -15,8 +17,8 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -31,15 +33,19 @@ from sasgp.errors import InputError
 from sasgp.settings import Settings
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from sasgp.datasets import Dataset
     from sasgp.estimators import SASGP
     from sasgp.evaluation import Split
+    from sasgp.explorer import Explorer
     from sasgp.runs import Embedding, Run
 
 __all__ = ["app", "main"]
 
 DPI = 150
 PLOTTED = 60_000  # points of a picture at the most
+SHOWN_ROWS = 12  # reconstructed in a picture
 
 THROUGH = "through the latent space, z = encoder(x)"
 METRICS = {
@@ -83,6 +89,7 @@ Labels = Annotated[
     Parameter(help="The labels: a column of the file, an array of a .npz file, or a file with one label a row."),
 ]
 Flag = Parameter(negative=())
+Open = Annotated[bool, Parameter(name="--open", negative=(), help="Open it in the browser.")]
 
 
 @app.command
@@ -95,12 +102,14 @@ def fit(
     model: Literal["sasgp", "gplvm"] = "sasgp",
     test_fraction: float | None = None,
     overwrite: Annotated[bool, Flag] = False,
+    open_: Open = False,
     options: Annotated[Options, Parameter(name="*")] = DEFAULTS,
 ) -> None:
     """Train a decoder.
 
     Leaves model.safetensors (with up to --support-size rows of the data in it), embedding.csv, history.jsonl, run.json,
-    latent.png and loss.png in the folder OUT. Files may be .npy (which stays on disk), .npz, .csv, .tsv and .parquet.
+    latent.png, loss.png and explorer.html in the folder OUT. Files may be .npy (which stays on disk), .npz, .csv, .tsv
+    and .parquet.
 
     Parameters
     ----------
@@ -149,7 +158,11 @@ def fit(
         (folder / runs.INFO).write_text(json.dumps(info, indent=1) + "\n", encoding="utf-8")
     # From here on the run is safe, whatever happens to a picture
     _draw(estimator, embedding, dataset, run)
+    with files.replacing(run / runs.EXPLORER) as file:
+        _explorer(estimator, embedding, dataset, dataset.name).save(file)
     _show(_summary(info, out if run == files.real_path(out) else run))
+    if open_:
+        _open(run / runs.EXPLORER)
 
 
 @app.command
@@ -308,6 +321,128 @@ def evaluate(
         _show([(f"{len(X)} rows ({which}), {THROUGH}", _metric_lines(result, {"knn_1": how}))])
 
 
+@app.command
+def explore(
+    model: Model, /, *, data: Data | None = None, labels: Labels = None, out: Path | None = None, open_: Open = False
+) -> None:
+    """Write a page to look around in the latent space: it decodes wherever the pointer is.
+
+    It is one file, which opens without a server and without a network. It holds the model's support set, and rows of
+    DATA where that is given.
+
+    Parameters
+    ----------
+    data
+        A data set or a file with the rows to show. By default the points of the run's embedding.csv.
+    out
+        The .html file to write. By default explorer.html in the folder of the run, or beside the model.
+    """
+    import numpy as np
+
+    from sasgp import files, runs
+    from sasgp.evaluation import tidy_labels
+    from sasgp.labels import parsed
+
+    if labels is not None and data is None:
+        raise InputError(f"--labels belong to the rows of --data. Got --labels {labels} alone; add --data.")
+    run = runs.find(model)
+    if out is None:
+        out = run.model.with_suffix(".html") if run.folder is None else run.folder / runs.EXPLORER
+    files.check_suffix(out, (".html", ".htm"), data)
+    with files.replacing(out) as file:
+        estimator, run = _load(model)
+        dataset, name = None, run.name
+        if data is not None:
+            dataset = _data(data, labels, estimator, run)
+            name = dataset.name
+            Z = estimator.transform(dataset.X)
+            embedding = runs.Embedding(np.arange(len(Z)), Z, tidy_labels(dataset.y))
+            if dataset.X_test is not None:
+                Z = estimator.transform(dataset.X_test)
+                embedding = embedding.as_train(runs.Embedding(np.arange(len(Z)), Z, tidy_labels(dataset.y_test)))
+        else:
+            known = run.embedding()
+            Z = estimator.embedding_
+            embedding = runs.Embedding(np.arange(len(Z)), Z, None) if known is None else known
+            if embedding.labels is not None:
+                embedding = replace(embedding, labels=parsed(embedding.labels.tolist()))
+        _explorer(estimator, embedding, dataset, name, run).save(file)
+    _show([("", [("wrote", out, f"{len(embedding.Z)} points, {_size(out)}")])])
+    if open_:
+        _open(out)
+
+
+@app.command
+def plot(
+    model: Model,
+    /,
+    *,
+    out: Path,
+    data: Data | None = None,
+    labels: Labels = None,
+    latent: Annotated[bool, Flag] = False,
+    grid: Annotated[bool, Flag] = False,
+    curve: Annotated[bool, Flag] = False,
+    reconstructions: Annotated[bool, Flag] = False,
+    relevance: Annotated[bool, Flag] = False,
+) -> None:
+    """Draw figures of a model. Without a flag that names one, all of them.
+
+    Parameters
+    ----------
+    out
+        The folder to write latent.png, grid.png, … into. It is made where there is none.
+    data
+        A data set or a file with the rows to show. By default the points of the run's embedding.csv, and for
+        reconstructions the model's support set.
+    latent
+        The latent space, over the decoder's uncertainty.
+    grid
+        What is decoded on a grid over the latent space.
+    curve
+        Objective and noise in training.
+    reconstructions
+        Some rows, and what is decoded from their latents.
+    relevance
+        How much of each latent dimension the decoder uses.
+    """
+    from sasgp import files, plots
+
+    if labels is not None and data is None:
+        raise InputError(f"--labels belong to the rows of --data. Got --labels {labels} alone; add --data.")
+    estimator, run = _load(model)
+    X, embedding, shape, columns, name = _rows_to_draw(estimator, run, data, labels)
+    Z, few = embedding.Z, slice(0, SHOWN_ROWS)
+    figures: dict[str, Callable[[], Figure]] = {
+        "latent": lambda: plots.latent_space(estimator, Z, embedding.labels, title=name),
+        "grid": lambda: plots.decoded_grid(estimator, shape, Z=Z, title=name),
+        "curve": lambda: plots.training_curve(estimator.history_, title=name),
+        "reconstructions": lambda: plots.reconstructions(
+            estimator, X[few], image_shape=shape, feature_names=columns, title=name
+        ),
+        "relevance": lambda: plots.relevance(estimator, title=name),
+    }
+    asked = dict(zip(figures, (latent, grid, curve, reconstructions, relevance), strict=True))
+    with files.writable(out):
+        out.expanduser().mkdir(parents=True, exist_ok=True)
+    lines: list[Line] = []
+    for figure, draw in figures.items():
+        if not (asked[figure] or not any(asked.values())):
+            continue
+        try:
+            drawn = draw()
+        except InputError as error:
+            if asked[figure]:
+                raise
+            lines.append(("left out", figure, str(error)))  # not every kernel has a relevance to show
+            continue
+        path = out / f"{figure}.png"
+        with files.replacing(path) as file:
+            drawn.savefig(file, dpi=DPI)
+        lines.append(("wrote", path, ""))
+    _show([("", lines)])
+
+
 # ---------------------------------------------------------------------------------------------------- fit
 
 
@@ -386,6 +521,46 @@ def _draw(estimator: "SASGP", embedding: "Embedding", dataset: "Dataset", run: P
             figure.savefig(file, dpi=DPI)
 
 
+def _explorer(
+    estimator: "SASGP", embedding: "Embedding", dataset: "Dataset | None", name: str, run: "Run | None" = None
+) -> "Explorer":
+    """The page of an embedding whose rows are those of a data set, its test rows after the others, or unknown."""
+    import numpy as np
+
+    from sasgp.explorer import explore
+    from sasgp.images import is_image_shape
+
+    X, shape, columns = None, None if run is None else run.image_shape, None if run is None else run.columns
+    if dataset is not None:
+        X = dataset.X if dataset.X_test is None else np.concatenate([dataset.X, dataset.X_test])
+        shape, columns = dataset.image_shape, dataset.columns
+    if shape is not None and not is_image_shape(shape):
+        shape = ()
+    return explore(
+        estimator,
+        X,
+        Z=embedding.Z,
+        labels=embedding.labels,
+        columns=None if embedding.split is None else {"split": embedding.split},
+        rows=embedding.rows,
+        # Names that were made up are none
+        feature_names=None if columns is None or columns[0] == "x0" else columns,
+        image_shape=shape,
+        title=name,
+    )
+
+
+def _open(page: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(page.resolve().as_uri()):
+        raise InputError(f"--open needs a browser, and none was found. Open {page} by hand.")
+
+
+def _size(path: Path) -> str:
+    return f"{path.stat().st_size / 1e6:.1f} MB"
+
+
 def _summary(info: dict[str, Any], run: Path) -> "list[Section]":
     from sasgp import runs
 
@@ -410,14 +585,19 @@ def _summary(info: dict[str, Any], run: Path) -> "list[Section]":
         runs.EMBEDDING: "a line for every row",
         runs.HISTORY: "a line for every epoch",
         runs.INFO: "data, command, versions and these numbers",
+    }
+    to_open = {
+        runs.EXPLORER: "look around in the latent space",
         runs.LATENT: "the latent space",
         runs.LOSS: "training",
     }
-    files: list[Line] = [("", str(run / name), note) for name, note in about.items()]
+    files: list[Line] = [("", run / name, note) for name, note in about.items()]
+    pictures: list[Line] = [("", run / name, note) for name, note in to_open.items()]
     return [
         (f"trained {training['model']} on {data['name']}", what),
         (f"on {which}, {THROUGH}", _metric_lines(metrics, notes)),
         ("wrote", files),
+        ("open", pictures),
     ]
 
 
@@ -448,8 +628,6 @@ def _load(path: Path) -> "tuple[SASGP, Run]":
 
 def _data(source: str, labels: str | None, model: "SASGP", run: "Run") -> "Dataset":
     """Data whose columns are those that the model was trained on."""
-    from dataclasses import replace
-
     from sasgp.data import load
 
     dataset = load(source, labels=labels)
@@ -478,6 +656,30 @@ def _rows_to_evaluate(source: str, dataset: "Dataset", run: "Run", known: "Embed
     return dataset.X[rows], None if dataset.y is None else dataset.y[rows], "those that `fit` held out"
 
 
+def _rows_to_draw(
+    estimator: "SASGP", run: "Run", data: str | None, labels: str | None
+) -> "tuple[Any, Embedding, tuple[int, ...] | None, Sequence[str], str]":
+    """A few rows, an embedding to draw, the shape of an image, names of features, and what to call it all."""
+    import numpy as np
+
+    from sasgp.evaluation import tidy_labels
+    from sasgp.images import is_image_shape
+    from sasgp.labels import parsed
+    from sasgp.runs import Embedding
+
+    known, shape, name = run.embedding(), run.image_shape, run.name
+    X, embedding = estimator.posterior_.X.numpy(force=True), Embedding(np.empty(0), estimator.embedding_, None)
+    if data is not None:
+        dataset = _data(data, labels, estimator, run)
+        X, shape, name = dataset.X, dataset.image_shape, dataset.name
+        embedding = Embedding(np.arange(len(X)), estimator.transform(X), tidy_labels(dataset.y))
+    elif known is not None:
+        embedding = replace(known, labels=None if known.labels is None else parsed(known.labels.tolist()))
+    some = np.sort(np.random.default_rng(0).permutation(len(embedding.Z))[:PLOTTED])
+    drawn = Embedding(some, embedding.Z[some], None if embedding.labels is None else embedding.labels[some])
+    return X, drawn, shape if shape is not None and is_image_shape(shape) else None, _columns(run, estimator), name
+
+
 def _columns(run: "Run", model: "SASGP") -> list[str]:
     D = model.n_features_in_
     return list(run.columns) if run.columns is not None and len(run.columns) == D else [f"x{d}" for d in range(D)]
@@ -485,7 +687,7 @@ def _columns(run: "Run", model: "SASGP") -> list[str]:
 
 # ---------------------------------------------------------------------------------------------------- printing
 
-Line = tuple[str, str, str]  # name, value, note
+Line = tuple[str, str | Path, str]  # name, value, note
 Section = tuple[str, list[Line]]  # heading, lines
 
 
@@ -503,16 +705,18 @@ def _show(sections: list[Section]) -> None:
         if console.is_terminal:
             table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
             table.add_column(style="cyan", no_wrap=True)
-            table.add_column(overflow="fold")
+            table.add_column(overflow="fold", style="green")
             table.add_column(style="dim")
-            for line in lines:
-                table.add_row(*map(Text, line))
+            for name, value, note in lines:
+                # A path can be clicked in terminals that know how
+                link = f"link {value.resolve().as_uri()}" if isinstance(value, Path) else ""
+                table.add_row(Text(name), Text(str(value), style=link), Text(note))
             if title:
                 console.print(Text(title, style="bold"))
             console.print(table)
         else:
-            names, values = (max(len(line[part]) for line in lines) for part in (0, 1))
-            text = [f"{name:<{names}}  {value:<{values}}  {note}".rstrip() for name, value, note in lines]
+            names, values = (max(len(str(line[part])) for line in lines) for part in (0, 1))
+            text = [f"{name:<{names}}  {value!s:<{values}}  {note}".rstrip() for name, value, note in lines]
             sys.stdout.write("\n".join([*([title] if title else []), *text]) + "\n")
 
 

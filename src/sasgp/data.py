@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from sasgp.datasets import NAMES, Dataset, load_named
 from sasgp.errors import InputError
+from sasgp.labels import parsed
 from sasgp.tables import LABEL_NAMES, is_number, read_table
 
 __all__ = ["NAMES", "Dataset", "load"]
@@ -205,17 +206,7 @@ def _label_file(labels: str, n_rows: int, data: Path, columns: list[str]) -> NDA
         raise InputError(f"{path} must have a label for each of the {n_rows} rows of {data}. Got {len(text)} lines.")
     if "" in text:
         raise InputError(f"{path} must have a label on every line. Got a blank one, line {text.index('') + 1}.")
-    return _parsed(text)
-
-
-def _parsed(text: list[str]) -> NDArray[Any]:
-    """Labels as integers or floats if all of them are, otherwise as text."""
-    for kind in (np.int64, np.float64):
-        try:
-            return np.array(text).astype(kind)
-        except (ValueError, OverflowError):
-            continue
-    return np.array(text)
+    return parsed(text)
 
 
 def _check_file(path: Path, suffixes: tuple[str, ...], names: tuple[str, ...] = ()) -> None:

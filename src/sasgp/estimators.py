@@ -9,7 +9,7 @@ Arrays go in and come out; tensors stay inside.
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -27,6 +27,7 @@ from sasgp import __version__, kernels, latents, start, storage
 from sasgp.checks import check_latents, check_rows, check_settings
 from sasgp.encoders import Custom, Encoder, Table
 from sasgp.errors import InputError
+from sasgp.explorer import Explorer, explore
 from sasgp.models.sas import SASDecoder
 from sasgp.posterior import Posterior
 from sasgp.progress import progress_bar
@@ -273,6 +274,58 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     def _encode(self, rows: ArrayRows, *, known: bool = True) -> Array:
         return torch.cat([Z for _, Z in self._encoded_blocks(rows, ENCODE_ROWS, known=known)]).numpy(force=True)
+
+    def explorer(
+        self,
+        X: Any = None,
+        labels: Any = None,
+        *,
+        Z: Any = None,
+        columns: Any = None,
+        image_shape: Sequence[int] | None = None,
+        title: str = "latent space",
+    ) -> Explorer:
+        """The latent space as a page to look around in: it decodes wherever the pointer is, in the browser.
+
+        In a notebook the result shows itself; `model.explorer(X, y).save("explorer.html")` writes one file that needs
+        neither server nor network. It holds the support set, and rows of X.
+
+        Parameters
+        ----------
+        X : array-like [N, D], optional
+            Rows to show. Images may have their shape, [N, H, W] or [N, C, H, W]. None: the training rows' latents, with
+            the support set for observations.
+        labels : array-like [N], optional
+            What to colour by: classes or numbers.
+        Z : array-like [N, Q], optional
+            Latents of X where they are known, such as `embedding_`. None: `transform(X)`.
+        columns : mapping or DataFrame, optional
+            More to colour by, N values each. The columns of X are there as well, unless they are pixels.
+        image_shape : tuple, optional
+            Shape of a row as an image: (H, W), (C, H, W) or (H, W, C). None: squares of pixels are recognised, unless
+            X is a DataFrame. () is a table.
+        title : str
+            Above the page.
+        """
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        if X is not None:
+            if np.ndim(X) > 2:
+                array = np.asarray(X)
+                image_shape = array.shape[1:] if image_shape is None else image_shape
+                X = array.reshape(len(array), -1)
+            Z = self.transform(X) if Z is None else Z
+            X = check_rows(self, X, reset=False)
+        return explore(
+            self,
+            X,
+            Z=Z,
+            labels=labels,
+            columns=columns,
+            feature_names=None if names is None else [str(name) for name in names],
+            image_shape=image_shape,
+            title=title,
+        )
 
     # ------------------------------------------------------------------------------------------------ files
 

@@ -6,6 +6,7 @@ Class names in a description are looked up in the tables below and nowhere else,
 """
 
 import difflib
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -44,7 +45,7 @@ from torch.nn.functional import softplus
 
 from sasgp.errors import InputError
 
-__all__ = ["NAMES", "CustomKernelError", "describe", "make", "rebuild"]
+__all__ = ["NAMES", "CustomKernelError", "describe", "lengthscales", "make", "rebuild"]
 
 NAMES = ("rbf", "rbf-ard", "matern12", "matern32", "matern52")
 
@@ -123,6 +124,18 @@ def make(name: str, n_components: int) -> Kernel:
             cure = f"Did you mean {near[0]!r}?" if near else "Choose one of these, or pass a gpytorch.kernels.Kernel."
             raise InputError(f"kernel must be one of {', '.join(map(repr, NAMES))}. Got {name!r}. {cure}")
     return ScaleKernel(base, outputscale_constraint=positive())
+
+
+def lengthscales(kernel: Kernel | None, n_components: int) -> list[float]:
+    """The shortest lengthscale that any part of a kernel has in each latent dimension; infinite where none has."""
+    shortest = [math.inf] * n_components
+    for part in [] if kernel is None else kernel.modules():
+        if not (isinstance(part, Kernel) and part.has_lengthscale):
+            continue
+        dims = range(n_components) if part.active_dims is None else part.active_dims.tolist()
+        for q, length in zip(dims, part.lengthscale.detach().flatten().expand(len(dims)).tolist(), strict=True):
+            shortest[q] = min(shortest[q], length)
+    return shortest
 
 
 def describe(kernel: Kernel) -> dict[str, Any]:

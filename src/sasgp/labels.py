@@ -3,6 +3,7 @@
 Figures and the explorer colour by it, and agree because both ask here.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sasgp.errors import InputError
 
-__all__ = ["Labels", "shortened"]
+__all__ = ["Labels", "parsed", "shortened"]
 
 Array = NDArray[Any]
 
@@ -56,3 +57,13 @@ def shortened(name: str, most: int = 26) -> str:
     """Both ends of a long name: names that begin alike often differ at their end."""
     name = " ".join(name.split())
     return name if len(name) <= most else f"{name[: most - 10]}…{name[-9:]}"
+
+
+def parsed(text: Sequence[str]) -> NDArray[Any]:
+    """Labels as integers or floats if all of them are, otherwise as text."""
+    for kind in (np.int64, np.float64):
+        try:
+            return np.array(text).astype(kind)
+        except (ValueError, OverflowError):
+            continue
+    return np.array(text)

@@ -7,6 +7,7 @@
 | history.jsonl | a line for every epoch |
 | run.json | where the data came from, image shape, column names, command, versions, test metrics |
 | latent.png, loss.png | pictures of the latent space and of training |
+| explorer.html | the latent space to look around in, in a browser |
 """
 
 import json
@@ -28,8 +29,8 @@ from sasgp.files import real_path, writable
 __all__ = ["Embedding", "Run", "check_new", "created", "find"]
 
 MODEL, EMBEDDING, HISTORY, INFO = "model.safetensors", "embedding.csv", "history.jsonl", "run.json"
-LATENT, LOSS = "latent.png", "loss.png"
-FILES = (MODEL, EMBEDDING, HISTORY, INFO, LATENT, LOSS)
+LATENT, LOSS, EXPLORER = "latent.png", "loss.png", "explorer.html"
+FILES = (MODEL, EMBEDDING, HISTORY, INFO, LATENT, LOSS, EXPLORER)
 
 TRAIN, TEST = "train", "test"
 
@@ -174,6 +175,11 @@ class Run:
     @property
     def columns(self) -> Sequence[str] | None:
         return self.info.get("data", {}).get("columns")
+
+    @property
+    def name(self) -> str:
+        """What to call it: the name of the data, or of the file."""
+        return str(self.info.get("data", {}).get("name", self.model.stem))
 
     @property
     def source(self) -> str | None:

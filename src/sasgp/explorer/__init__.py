@@ -98,15 +98,12 @@ def explore(
     else:
         observed = content.Observed(np.empty((0, D)), np.empty((0, Q)), np.empty(0, np.int64))
 
-    coloured = {} if labels is None else {"label": np.asarray(labels)}
-    coloured |= content.columns_of(columns, N)
-    for name, values in coloured.items():
-        if values.shape != (N,):
-            raise InputError(f"labels must be one for each of the {N} points. Got shape {values.shape} as {name}.")
+    coloured = {name: values[shown] for name, values in content.columns_of(labels, columns, N).items()}
+    n_left_out = 0
     if shades is None and X is not None:
-        coloured |= {
-            f"{name} (data)" if name in coloured else name: v for name, v in content.feature_columns(X, names).items()
-        }
+        own = content.feature_columns(X, shown, names)
+        n_left_out = D - len(own)
+        coloured |= {f"{name} (data)" if name in coloured else name: values for name, values in own.items()}
 
     box = Box.around(points)
     ranges = np.ptp(sample.astype(np.float64), axis=0)
@@ -125,8 +122,8 @@ def explore(
             "image": None if shape is None or shades is None else _image(shape, shades),
             "Z": pack(points[shown], "float32"),
             "rows": pack(numbers[shown], "int32"),
-            "columns": content.packed_columns(coloured, shown),
-            "n_columns_left_out": _left_out(D, coloured, names) if shades is None and X is not None else 0,
+            "columns": content.packed_columns(coloured),
+            "n_columns_left_out": n_left_out,
             "observed": content.packed_observed(observed, shades) | {"support": X is None},
             "background": packed_sd(model, box),
             "decoder": packed_decoder(model, box, ranges),
@@ -154,7 +151,3 @@ def _image(shape: tuple[int, ...], shades: Shades) -> dict[str, Any]:
         "high": shades.high,
         "writing": shades.writing,
     }
-
-
-def _left_out(D: int, coloured: dict[str, Any], names: Sequence[str]) -> int:
-    return D - sum(name in coloured or f"{name} (data)" in coloured for name in names)

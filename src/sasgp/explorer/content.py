@@ -28,22 +28,22 @@ def shown_rows(n: int) -> Array:
     return np.sort(np.random.default_rng(0).choice(n, MAX_POINTS, replace=False))
 
 
-def columns_of(columns: Any, n: int) -> dict[str, Array]:
-    """Columns to colour by, of a mapping or DataFrame, by name."""
-    if columns is None:
-        return {}
-    names = list(columns) if isinstance(columns, Mapping) else list(columns.columns)
-    found = {str(name): np.asarray(columns[name]) for name in names}
+def columns_of(labels: Any, columns: Any, n: int) -> dict[str, Array]:
+    """What to colour by, by name: labels, and the columns of a mapping or DataFrame."""
+    found = {} if labels is None else {"label": np.asarray(labels)}
+    if columns is not None:
+        names = list(columns) if isinstance(columns, Mapping) else list(columns.columns)
+        found |= {str(name): np.asarray(columns[name]) for name in names}
     for name, values in found.items():
         if values.shape != (n,):
             raise InputError(
-                f"columns must have a value for each of the {n} points. Got shape {values.shape} as {name!r}."
+                f"labels and columns must be one value for each of the {n} points. Got shape {values.shape} for {name!r}."
             )
     return found
 
 
-def packed_columns(columns: Mapping[str, Array], rows: Array) -> list[Packed]:
-    return [_packed_column(name, values[rows]) for name, values in columns.items()]
+def packed_columns(columns: Mapping[str, Array]) -> list[Packed]:
+    return [_packed_column(name, values) for name, values in columns.items()]
 
 
 def _packed_column(name: str, values: Array) -> Packed:
@@ -85,7 +85,8 @@ def packed_observed(observed: Observed, shades: Any) -> Packed:
     return {"X": values, "Z": pack(observed.Z, "float32"), "places": pack(observed.places, "int32")}
 
 
-def feature_columns(X: Array, names: Sequence[str]) -> dict[str, Array]:
-    """The data's own columns to colour by, as many as there is room for."""
-    most = COLUMN_BYTES // (4 * len(X))
-    return {name: np.asarray(X[:, d], dtype=np.float64) for d, name in enumerate(names[:most])}
+def feature_columns(X: Array, rows: Array, names: Sequence[str]) -> dict[str, Array]:
+    """The data's own columns to colour by, of those rows, as many as there is room for."""
+    most = COLUMN_BYTES // (4 * len(rows))
+    values = np.asarray(X[rows, :most], dtype=np.float64)
+    return {name: values[:, d] for d, name in enumerate(names[:most])}

@@ -64,7 +64,7 @@ class Box:
 
     def points(self, cells: Sequence[int]) -> Array:
         """A grid [Π cells, Q], line by line from below; dimensions after two are 0."""
-        steps = [np.linspace(*axis, n) for axis, n in zip(self.axes(), cells, strict=False)]
+        steps = [np.linspace(low, high, n) for (low, high), n in zip(self.axes(), cells, strict=False)]
         Z = np.stack(np.meshgrid(*steps, indexing="xy"), axis=-1).reshape(-1, len(steps))
         return np.hstack([Z, np.zeros((len(Z), len(self.centre) - len(steps)))])
 

@@ -41,7 +41,7 @@ def tree(kernel: gpk.Kernel, Z: torch.Tensor) -> Tree | None:
 
 
 def _node(kernel: gpk.Kernel, dims: Sequence[int], *, select: bool = True) -> Tree | None:
-    """One part. It sees the dimensions `dims`, of which it selects its own if GPyTorch calls it rather than forwards."""
+    """One part. It sees the dimensions `dims`, and selects its own of them where GPyTorch calls it with all."""
     if select and kernel.active_dims is not None:
         dims = [dims[i] for i in kernel.active_dims.tolist()]
     kind = type(kernel).__name__.removesuffix("Kernel")

@@ -38,7 +38,9 @@ class Explorer:
         scripts = [_plotly(), "\n".join(_file(name) for name in SCRIPTS)]
         hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts)
         parts = {
-            "POLICY": f"default-src 'none'; script-src {hashes} 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:",
+            # Plotly writes programs for the graphics card as it goes, hence unsafe-eval
+            "POLICY": f"default-src 'none'; script-src {hashes} 'unsafe-eval'; style-src 'unsafe-inline'; "
+            "img-src data: blob:",
             "TITLE": html.escape(self.content["title"]),
             "STYLE": _file("page.css"),
             "CONTENT": embedded_json(self.content),

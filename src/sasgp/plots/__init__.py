@@ -1,0 +1,31 @@
+"""Figures of a trained decoder: its latent space, what it decodes there, and how it was trained.
+
+    from sasgp import plots
+
+    plots.latent_space(model, labels=y).savefig("latent.png")
+    plots.decoded_grid(model, (28, 28)).savefig("grid.png")
+    plots.latent_with_images(model, (28, 28), labels=y).savefig("both.png")
+    plots.reconstructions(model, X[:12], image_shape=(28, 28)).savefig("reconstructions.png")
+    plots.training_curve(model.history_).savefig("curve.png")
+    plots.relevance(model).savefig("relevance.png")
+
+`sasgp plot RUN` draws them too. Every function returns a `matplotlib.figure.Figure` and leaves pyplot alone, so that
+nothing needs a display, and nothing has to be closed.
+"""
+
+from sasgp.plots.latent import GRID, decoded_grid, latent_space, latent_with_images
+from sasgp.plots.looks import PALETTE
+from sasgp.plots.rows import contact_sheet, reconstructions
+from sasgp.plots.training import relevance, training_curve
+
+__all__ = [
+    "GRID",
+    "PALETTE",
+    "contact_sheet",
+    "decoded_grid",
+    "latent_space",
+    "latent_with_images",
+    "reconstructions",
+    "relevance",
+    "training_curve",
+]

@@ -1,0 +1,133 @@
+"""Rows of data side by side: as they are, or beside their reconstruction."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
+
+from sasgp.errors import InputError
+from sasgp.images import as_images
+from sasgp.labels import shortened
+from sasgp.plots.looks import INK, PALETTE, PICTURE_SIZE, Decoder, mosaic, plain, titled
+
+__all__ = ["contact_sheet", "reconstructions"]
+
+Array = NDArray[Any]
+
+NAMED = 24  # features that have their names below
+
+
+def contact_sheet(X: ArrayLike, image_shape: Sequence[int], *, title: str | None = None) -> Figure:
+    """Rows as images, side by side.
+
+    Parameters
+    ----------
+    X
+        Rows [N, D], such as `model.sample(16)`.
+    image_shape
+        As for `decoded_grid`.
+    title
+        Above the figure.
+
+    Returns
+    -------
+    Figure
+    """
+    images = as_images(np.asarray(X), image_shape)
+    n, height, width = images.shape[:3]
+    columns = math.ceil(math.sqrt(n * height / width))
+    lines = math.ceil(n / columns)
+    # White between them, as the paper that they lie on
+    sheet = np.ones((lines, columns, height + 1, width + 1, images.shape[3]), images.dtype)
+    sheet.reshape(-1, *sheet.shape[2:])[:n, :height, :width] = images
+    tiled = mosaic(sheet)[:-1, :-1]
+    figure = Figure(figsize=(PICTURE_SIZE, PICTURE_SIZE * tiled.shape[0] / tiled.shape[1]), layout="constrained")
+    axes = figure.subplots()
+    axes.imshow(tiled, interpolation="nearest")
+    axes.set_axis_off()
+    return titled(figure, title)
+
+
+def reconstructions(
+    model: Decoder,
+    X: ArrayLike,
+    Z: ArrayLike | None = None,
+    *,
+    image_shape: Sequence[int] | None = None,
+    feature_names: Sequence[str] | None = None,
+    title: str | None = None,
+) -> Figure:
+    """Rows and what the decoder makes of their latents: images in pairs, else values over the mean and ±2 sd.
+
+    Parameters
+    ----------
+    model
+        A fitted model.
+    X
+        A few rows [N, D].
+    Z
+        Their latents [N, Q]. None: `model.transform(X)`.
+    image_shape
+        As for `decoded_grid`. None: rows are no images.
+    feature_names
+        D names. None: none are written.
+    title
+        Above the figure.
+
+    Returns
+    -------
+    Figure
+    """
+    rows = np.asarray(X)
+    if rows.ndim != 2 or not len(rows):
+        raise InputError(f"X must hold a few rows [N, {model.n_features_in_}]. Got shape {rows.shape}.")
+    mean, std = model.predict(model.transform(X) if Z is None else Z, return_std=True)
+    if image_shape is not None:
+        # Together, so that a shade means the same in both
+        pairs = as_images(np.concatenate([rows, mean]), image_shape).reshape(2, len(rows), *_size(image_shape, rows))
+        sheet = np.pad(pairs, [(0, 0), (0, 0), (0, 1), (0, 1), (0, 0)], constant_values=1)
+        tiled = mosaic(sheet)[:-1, :-1]
+        width = max(PICTURE_SIZE, 0.55 * len(rows))
+        figure = Figure(figsize=(width, width * tiled.shape[0] / tiled.shape[1] + 0.1), layout="constrained")
+        axes = figure.subplots()
+        axes.imshow(tiled, interpolation="nearest")
+        height = tiled.shape[0] / 2
+        axes.set_yticks([height / 2, 3 * height / 2], ["data", "decoded"])
+        axes.set_xticks([])
+        plain(axes)
+        return titled(figure, title)
+
+    columns = math.ceil(math.sqrt(len(rows)))
+    lines = math.ceil(len(rows) / columns)
+    figure = Figure(figsize=(2.6 * columns, 1.7 * lines + 0.9), layout="constrained")
+    panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+    place = np.arange(rows.shape[1])
+    few = len(place) <= NAMED
+    for i, axes in enumerate(panels.flat):
+        if i >= len(rows):
+            axes.set_axis_off()
+            continue
+        low, high = mean[i] - 2 * std[i], mean[i] + 2 * std[i]
+        axes.fill_between(place, low, high, color=PALETTE[1], alpha=0.45, lw=0, label="±2 sd")
+        axes.plot(place, mean[i], color=PALETTE[0], lw=1.4, label="decoded")
+        axes.plot(place, rows[i], "o" if few else "-", color=PALETTE[9], ms=3.5, lw=0.8, label="data")
+        plain(axes)
+        axes.tick_params(labelbottom=i + columns >= len(rows))
+        if few and feature_names is not None:
+            axes.set_xticks(place, [shortened(name, 16) for name in feature_names], rotation=90, fontsize=6)
+    figure.legend(
+        *panels[0, 0].get_legend_handles_labels(),
+        loc="outside upper right",
+        ncols=3,
+        frameon=False,
+        labelcolor=INK,
+        fontsize=8,
+    )
+    return titled(figure, title)
+
+
+def _size(image_shape: Sequence[int], rows: Array) -> tuple[int, ...]:
+    return as_images(rows[:1], image_shape).shape[1:]
