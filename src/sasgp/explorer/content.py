@@ -37,7 +37,7 @@ def columns_of(labels: Any, columns: Any, n: int) -> dict[str, Array]:
     for name, values in found.items():
         if values.shape != (n,):
             raise InputError(
-                f"labels and columns must be one value for each of the {n} points. Got shape {values.shape} for {name!r}."
+                f"labels and columns must be a value for each of the {n} points. Got shape {values.shape} for {name!r}."
             )
     return found
 
