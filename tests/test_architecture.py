@@ -37,7 +37,11 @@ RANKS = {
     "plots": 2,
     # 3
     "data": 3,
+    "evaluation": 3,
+    # 4
     "estimators": 4,
+    "files": 4,
+    "runs": 5,
     # 5: what a person sees
     "__init__": 5,
     "explorer": 5,
