@@ -12,7 +12,10 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ids = [page.name for page in PAGES]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text()], ids=lambda page: page.name)
+WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=[page.name for page in WITH_CODE])
 def test_code_runs(page, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(estimators, "MAX_EPOCHS", 60)  # the pages train to the end; here it is enough that they run
