@@ -42,6 +42,7 @@ RANKS = {
     "evaluation": 3,
     # It asks a model for its numbers and knows no estimator by name, so that `model.explorer` can lead to it
     "explorer": 3,
+    # 4
     "estimators": 4,
     "files": 4,
     "runs": 5,
