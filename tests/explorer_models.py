@@ -1,0 +1,66 @@
+"""Decoders for the explorer's tests: made, not trained, since what the page must match is `predict`, however good."""
+
+import numpy as np
+import torch
+from gpytorch.kernels import (
+    ConstantKernel,
+    CosineKernel,
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    PolynomialKernel,
+    RBFKernel,
+    RQKernel,
+    ScaleKernel,
+)
+
+from sasgp.posterior import Posterior
+
+
+class Decoder:
+    """A model as the explorer knows it, conditioned on rows that a smooth function made of random latents."""
+
+    def __init__(self, kernel, *, Q=2, D=6, S=60, N=200, noise=0.02, low=0.0, high=1.0, seed=0):
+        draw = np.random.default_rng(seed)
+        self.n_components, self.n_features_in_ = Q, D
+        self.embedding_ = draw.normal(size=(N, Q)).astype(np.float32)
+        waves = np.sin(1.5 * self.embedding_ @ draw.normal(size=(Q, D)) + draw.uniform(0, 6, D)) / 2 + 0.5
+        self.X = (low + (high - low) * np.clip(waves + 0.05 * draw.normal(size=(N, D)), 0, 1)).astype(np.float32)
+        Z, X = torch.from_numpy(self.embedding_[:S]), torch.from_numpy(self.X[:S])
+        scale = (high - low) ** 2
+        kernel = ScaleKernel(kernel)
+        kernel.outputscale = 0.1 * scale
+        self.posterior_ = Posterior(kernel, torch.tensor(noise * scale), Z, X, X.mean(0))
+
+    def predict(self, Z, return_std=False):
+        mean, var = self.posterior_.predict(torch.as_tensor(np.asarray(Z), dtype=torch.float32))
+        return (mean.numpy(), var.sqrt()[:, None].expand_as(mean).numpy()) if return_std else mean.numpy()
+
+
+class OwnKernel(RBFKernel):
+    """A kernel that no browser has heard of, for all that one can know of a subclass."""
+
+
+def set_to(kernel, **values):
+    for name, value in values.items():
+        setattr(kernel, name, torch.as_tensor(value))
+    return kernel
+
+
+KERNELS = {
+    "rbf": lambda: set_to(RBFKernel(), lengthscale=0.8),
+    "rbf-ard": lambda: set_to(RBFKernel(ard_num_dims=2), lengthscale=[0.5, 1.3]),
+    "matern12": lambda: set_to(MaternKernel(nu=0.5), lengthscale=1.1),
+    "matern32": lambda: set_to(MaternKernel(nu=1.5), lengthscale=0.9),
+    "matern52": lambda: set_to(MaternKernel(nu=2.5, ard_num_dims=2), lengthscale=[0.7, 1.0]),
+    "rq": lambda: set_to(RQKernel(), lengthscale=0.8, alpha=0.7),
+    "periodic": lambda: set_to(PeriodicKernel(), lengthscale=1.2, period_length=4.0),
+    "linear": lambda: set_to(LinearKernel(ard_num_dims=2), variance=[0.4, 1.5]),
+    "polynomial": lambda: set_to(PolynomialKernel(power=2), offset=0.8),
+    "cosine": lambda: set_to(CosineKernel(), period_length=9.0),
+    "sum": lambda: ScaleKernel(MaternKernel(nu=1.5)) + set_to(RBFKernel(), lengthscale=2.0) + ConstantKernel(),
+    "product": lambda: set_to(RBFKernel(active_dims=(0,)), lengthscale=0.6) * MaternKernel(nu=2.5, active_dims=(1,)),
+    "scaled parts": lambda: (
+        ScaleKernel(RBFKernel(active_dims=(1,))) + LinearKernel() * set_to(RBFKernel(), lengthscale=1.5)
+    ),
+}
