@@ -138,7 +138,7 @@ def test_the_encoder_sees_the_decoders_own_noise():
         model = SASGP(max_epochs=1, encoder_noise=2.0, dtype="float64", random_state=0).fit(X).model_
         rows = torch.zeros(4000, D, dtype=torch.float64)
         seen = model._blurred(rows, generator(1))
-        assert float(seen.std()) == pytest.approx(2 * share * float(model.noise) ** 0.5, rel=0.02)
+        assert float(seen.std()) == pytest.approx(2 * share * float(model.noise.detach()) ** 0.5, rel=0.02)
 
 
 def test_units_of_the_data_do_not_matter(X):

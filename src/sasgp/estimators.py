@@ -40,7 +40,7 @@ T = TypeVar("T")
 Array = NDArray[np.floating[Any]]
 
 ENCODE_ROWS = 8192  # encoded at a time
-STEPS, MIN_EPOCHS, MAX_EPOCHS = 1500, 3, 1000  # max_epochs=None takes about so many steps, within these bounds
+STEPS, MIN_EPOCHS, MAX_EPOCHS = 1000, 3, 1000  # max_epochs=None takes about so many steps, within these bounds
 VALIDATION_SUPPORT = 400  # rows that held-out rows are predicted from
 
 

@@ -38,7 +38,7 @@ class Settings:
     support_size
         Training rows that the trained decoder is conditioned on, at the most.
     max_epochs
-        Passes over the data. None: as many as make about 1500 steps, but at least 3 and at most 1000.
+        Passes over the data. None: as many as make about 1000 steps, but at least 3 and at most 1000.
     learning_rate
         Peak of the one-cycle schedule for the encoder.
     hyper_learning_rate
