@@ -41,8 +41,7 @@ T = TypeVar("T")
 Array = NDArray[np.floating[Any]]
 
 ENCODE_ROWS = 8192  # encoded at a time
-STEPS = 2000  # about as many as max_epochs=None takes on large data
-MIN_EPOCHS, MAX_EPOCHS = 3, 600  # and the bounds it keeps to: more passes over few rows over-fit the encoder
+STEPS, MIN_EPOCHS, MAX_EPOCHS = 1000, 3, 1000  # max_epochs=None takes about so many steps, within these bounds
 VALIDATION_SUPPORT = 400  # rows that held-out rows are predicted from
 
 
@@ -125,7 +124,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             noise=start.NOISE * variance,
             mean=centre,
             active_set_size=None if self.active_set_size is None else self.active_set_size_,
-            encoder_noise=self.encoder_noise,
+            encoder_noise=self.encoder_noise * start.noise_share(self.n_features_in_, self.n_components),
         ).to(device, dtype)
         self._train(rows, held_out)
 
