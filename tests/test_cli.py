@@ -16,6 +16,7 @@ import torch
 from sasgp import SASGP, cli, runs
 from sasgp.data import load
 from sasgp.evaluation import hold_out, knn_cross_validated, pca_rmse, reconstruction, tidy_labels
+from sasgp.explorer.packing import unpack
 from sasgp.metrics import knn_accuracy, mae, nlpd, rmse
 from sasgp.objective import NotPositiveDefiniteError
 
@@ -90,7 +91,7 @@ def shell(*tokens, **options):
 def test_help_does_not_wait_for_heavy_imports(tokens):
     code = (
         "import sys; from sasgp.cli import main; code = main(sys.argv[1:]); "
-        "print({'torch', 'gpytorch', 'sklearn', 'matplotlib', 'polars'} & {*sys.modules}); sys.exit(code)"
+        "print({'torch', 'gpytorch', 'sklearn', 'matplotlib', 'plotly', 'polars'} & {*sys.modules}); sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", code, *tokens], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"
@@ -174,6 +175,10 @@ def test_fit_prints_plain_lines_with_what_it_wrote_and_how_good_it_is(home, here
     assert f"PCA with 2 components has {info['metrics']['pca_rmse']:.4f}" in lines["RMSE"]
     assert "7 held out" in lines["rows"]
     assert "runs/deep/run/model.safetensors" in out
+    assert out.splitlines()[-4:-2] == [
+        "open",
+        f"  {'runs/deep/run/explorer.html':<27}  look around in the latent space",
+    ]
 
 
 def test_the_same_command_gives_the_same_embedding(home, here, sasgp):
@@ -422,6 +427,89 @@ def test_a_custom_kernel_cannot_be_loaded_here(here, error):
     assert "Python" in error("sample", "m.safetensors", "--out", "x.npy")
 
 
+# ---------------------------------------------------------------------------------------------------- looking
+
+
+def content_of(path):
+    """What the page in a file shows."""
+    text = Path(path).read_text().partition('id="content">')[2].partition("</script>")[0]
+    return json.loads(text)
+
+
+def test_fit_leaves_an_explorer_of_all_rows(home):
+    page = content_of(home / "run" / "explorer.html")
+    assert (page["title"], page["n_points"], page["features"]) == ("table", ROWS, ["a", "b", "c", "d"])
+    label, split = page["columns"][:2]
+    assert (label["classes"], split["classes"]) == (["cat", "dog"], ["test", "train"])
+    frame = pl.read_csv(home / "run" / "embedding.csv")
+    np.testing.assert_array_equal(unpack(page["Z"]), frame.select(pl.col("z0", "z1").cast(pl.Float32)).to_numpy())
+    # A row beside its point is the row of the file
+    places, X = unpack(page["observed"]["places"]), unpack(page["observed"]["X"])
+    np.testing.assert_allclose(X, table().drop("species").to_numpy()[places], rtol=1e-6)
+    image = content_of(home / "pictures" / "explorer.html")["image"]
+    assert (image["height"], image["width"]) == (3, 5)
+
+
+def test_explore_takes_a_run_a_model_or_other_data(home, here, sasgp):
+    subprocess.run(["cp", "-r", f"{home}/run", "run"], check=True)
+    Path("run/explorer.html").unlink()
+    assert "run/explorer.html" in sasgp("explore", "run")
+    page = content_of("run/explorer.html")
+    assert page["columns"][0]["classes"] == ["cat", "dog"]
+    assert page["observed"]["support"]
+
+    sasgp("explore", "run/model.safetensors")
+    assert content_of("run/model.html")["n_points"] == 63  # those of training: that is all a model knows
+
+    table(9, seed=1).write_csv("new.csv")
+    sasgp("explore", "run", "--data", "new.csv", "--labels", "species", "--out", "new.html")
+    page = content_of("new.html")
+    assert (page["title"], page["n_points"]) == ("new", 9)
+    Z = SASGP.load("run/model.safetensors").transform(table(9, seed=1).drop("species").to_numpy())
+    np.testing.assert_array_equal(unpack(page["Z"]), Z)
+
+
+def test_numbers_as_labels_stay_numbers(here, sasgp):
+    table(60).drop("species").with_columns(age=pl.Series(np.linspace(1, 2, 60))).write_csv("x.csv")
+    sasgp("fit", "x.csv", "--labels", "age", "--out", "run", *FAST)
+    sasgp("explore", "run")
+    assert content_of("run/explorer.html")["columns"][0]["low"] == 1
+
+
+def test_open_opens_the_page(home, here, sasgp, error, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
+    sasgp("explore", home / "run", "--out", "a b.html", "--open")
+    sasgp("fit", home / "images.npy", "--encoder", "table", "--out", "run", "--open", *FAST)
+    assert opened == [(here / "a b.html").as_uri(), (here / "run" / "explorer.html").as_uri()]
+    monkeypatch.setattr("webbrowser.open", lambda _: False)
+    assert cli.main(["explore", f"{home}/run", "--out", "x.html", "--open"]) == 2
+    assert Path("x.html").exists()
+
+
+def test_plot_draws_what_is_asked_for(home, here, sasgp):
+    everything = {"latent.png", "grid.png", "curve.png", "reconstructions.png", "relevance.png"}
+    for run in ("run", "pictures"):
+        sasgp("plot", home / run, "--out", f"figures/{run}")
+        assert {file.name for file in Path(f"figures/{run}").iterdir()} == everything
+    for flag in everything:
+        flag = flag.removesuffix(".png")
+        sasgp("plot", home / "run", f"--{flag}", "--out", flag)
+        assert [file.name for file in Path(flag).iterdir()] == [f"{flag}.png"]
+    sasgp("plot", home / "run", "--data", home / "table.csv", "--labels", "species", "--reconstructions", "--out", "d")
+    assert Path("d/reconstructions.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_figure_that_a_kernel_does_not_have_is_left_out_unless_asked_for(here, sasgp, error):
+    from gpytorch.kernels import LinearKernel
+
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    SASGP(kernel=LinearKernel(), max_epochs=1).fit(X).save("m.safetensors")
+    assert "left out" in sasgp("plot", "m.safetensors", "--out", "figures")
+    assert not Path("figures/relevance.png").exists()
+    assert "rbf-ard" in error("plot", "m.safetensors", "--relevance", "--out", "figures")
+
+
 # ---------------------------------------------------------------------------------------------------- bad input
 
 
@@ -484,6 +572,11 @@ def test_the_named_row_is_that_of_the_file_not_of_the_shuffle(here, error):
         (["sample", "TABLE", "--out", "x.npy"], "sasgp wrote"),
         (["evaluate", "RUN", "TABLE"], "--labels species"),
         (["evaluate", "RUN", "TABLE", "--labels", "specis"], "Did you mean 'species'?"),
+        (["explore", "RUN", "--labels", "species"], "add --data"),
+        (["explore", "RUN", "--out", "x.png"], ".html"),
+        (["explore", "RUN", "--data", "digits", "--out", "x.html"], "4 features"),
+        (["plot", "RUN", "--out", "nan.csv"], "nan.csv"),
+        (["plot", "RUN", "--labels", "species", "--out", "figures"], "add --data"),
     ],
     ids=lambda part: " ".join(part) if isinstance(part, list) else "",
 )

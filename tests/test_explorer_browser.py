@@ -95,6 +95,9 @@ class Page:
 
     def press(self, selector):
         self.driver.find_element("css selector", selector).click()
+        # What appears or goes may give the plot another size, a moment later
+        stage = "document.getElementById('stage').clientHeight"
+        self.until(f"return Math.abs(explorer.plot.div._fullLayout.height - {stage}) < 1")
 
     def pixel(self, x, y):
         """Where a place of the latent plane is in the window."""
@@ -198,16 +201,19 @@ def test_hovering_says_what_predict_says(page, tmp_path, kernel, shape):
         )
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_every_kernel_in_the_browser(page, tmp_path, kernel):
-    model = Decoder(KERNELS[kernel]())
-    page.open(explore(model, model.X), tmp_path / "x.html")
-    assert "does not know" not in page.text()
+def test_every_kernel_in_the_browser(page, tmp_path):
+    models = {name: Decoder(kernel()) for name, kernel in KERNELS.items()}
+    page.open(explore(models["rbf"]), tmp_path / "x.html")
     Z = np.random.default_rng(3).normal(size=(20, 2))
-    decode = "const { mean, sd } = explorer.decoder.decode(Float64Array.from(z)); return [[...mean], sd]"
-    code = f"return arguments[0].map((z) => {{ {decode} }})"
-    for z, (mean, sd) in zip(Z, page.js(code, Z.tolist()), strict=True):
-        agrees((z, np.array(mean), sd), model)
+    decode = "const { mean, sd } = decoder.decode(Float64Array.from(z)); return [[...mean], sd]"
+    code = (
+        f"ExactDecoder.read(arguments[0], 2).then((decoder) => arguments[2](arguments[1].map((z) => {{ {decode} }})))"
+    )
+    for model in models.values():
+        packed = explore(model, model.X).content["decoder"]
+        assert packed["how"] == "exact"
+        for z, (mean, sd) in zip(Z, page.driver.execute_async_script(code, packed, Z.tolist()), strict=True):
+            agrees((z, np.array(mean), sd), model)
 
 
 def test_numbers_that_are_hard_to_round(page, tmp_path):

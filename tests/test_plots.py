@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from sasgp import plots
 from sasgp.errors import InputError
@@ -186,6 +187,48 @@ def test_both_panels_show_the_same_part_of_the_space():
     assert above.images[0].get_extent()[:2] == below.images[0].get_extent()[:2]
 
 
+def test_rows_that_are_no_images_are_bars_as_high_as_their_values():
+    model = decoder(D=3)
+    model.predict = lambda Z, return_std: (Z[:, :1] * [1, -1, 0], np.ones((len(Z), 3)))
+    tiles = np.asarray(plots.decoded_grid(model, n=2).axes[0].images[0].get_array())
+    # Two by two pictures of 24 × 6 pixels with a margin of 2: bars grow to the right, fall, and stay
+    inked = (tiles.reshape(2, 28, 2, 10, 3)[..., 0] < 1).swapaxes(1, 2)[:, :, 2:-2, 2:-2].sum(2)
+    np.testing.assert_array_equal(inked[:, 0], [[1, 1, 24, 24, 1, 1]] * 2)
+    np.testing.assert_array_equal(inked[:, 1], [[24, 24, 1, 1, 1, 1]] * 2)
+
+
+def test_images_stand_above_their_reconstruction():
+    model = decoder(D=4)
+    X = np.linspace(0.4, 1, 12).reshape(3, 4)
+    model.predict = lambda Z, return_std: (1.4 - X, np.ones((3, 4)))
+    figure = plots.reconstructions(model, X, np.zeros((3, 2)), image_shape=(2, 2))
+    sheet = np.asarray(figure.axes[0].images[0].get_array())[..., 0]
+    np.testing.assert_allclose(sheet[:2, 3:5].ravel(), X[1])
+    np.testing.assert_allclose(sheet[3:5, 3:5].ravel(), 1.4 - X[1])
+
+
+def test_a_row_of_a_table_lies_over_the_band_of_two_standard_deviations():
+    model, X = decoder(D=3), np.arange(6.0).reshape(2, 3)
+    model.transform = lambda X: X[:, :2]
+    panel = plots.reconstructions(model, X, feature_names=["a", "b", "c"]).axes[1]
+    mean, std = model.predict(X[:, :2], return_std=True)
+    np.testing.assert_allclose([line.get_ydata() for line in panel.lines], [mean[1], X[1]])
+    band = panel.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == (mean[1].min() - 2 * std[1, 0], mean[1].max() + 2 * std[1, 0])
+    assert [tick.get_text() for tick in panel.get_xticklabels()] == ["a", "b", "c"]
+
+
+def test_relevance_is_the_spread_of_the_latents_in_lengthscales():
+    from gpytorch.kernels import RBFKernel, ScaleKernel
+
+    ard, shared = RBFKernel(ard_num_dims=2), RBFKernel(active_dims=(1,))
+    ard.lengthscale, shared.lengthscale = torch.tensor([0.5, 4.0]), 2.0
+    model = decoder()
+    model.kernel_ = ScaleKernel(ard) + shared  # the second dimension has two: the shortest counts
+    bars = [bar.get_width() for bar in plots.relevance(model).axes[0].patches]
+    np.testing.assert_allclose(bars, model.embedding_.std(0) / [0.5, 2.0])
+
+
 def test_training_curve_shows_the_negative_loss_and_the_noise():
     history = [{"epoch": i, "loss": 1 / i, "noise": 2.0**-i, "held_out_loss": 2 / i} for i in (1, 2, 3)]
     top, bottom = plots.training_curve(history).axes
@@ -212,6 +255,8 @@ def test_every_figure_can_be_saved(tmp_path, Q):
         (lambda model: plots.decoded_grid(model, (3, 3)), "6 values"),
         (lambda model: plots.decoded_grid(model, (2, 3), n=0), "at least 1"),
         (lambda model: plots.training_curve([]), "fit the model first"),
+        (plots.relevance, "rbf-ard"),
+        (lambda model: plots.reconstructions(model, np.zeros((0, 6))), "a few rows"),
     ],
 )
 def test_bad_input_is_named(draw, words):

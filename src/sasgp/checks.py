@@ -60,6 +60,7 @@ def check_latents(estimator: BaseEstimator, Z: Any) -> Tensor:
             )
         Z = estimator.transform(Z)
     Z = Z.numpy(force=True) if isinstance(Z, Tensor) else check_array(Z, input_name="Z", order="C")
+    Z = np.require(Z, requirements="W")  # torch has no read-only tensors, and warns
     return torch.as_tensor(Z, dtype=getattr(torch, estimator.dtype), device=estimator.torch_device())
 
 
