@@ -1,11 +1,13 @@
 """The screenshots of the explorer in docs/images, made by a real Chromium.
 
-    python docs/screenshots.py            # a few minutes; MNIST is looked for as `sasgp fit mnist` does
+    python docs/screenshots.py [RUNS]     # a few minutes; MNIST is looked for as `sasgp fit mnist` does
 
+RUNS is a folder with runs of mnist and digits, to take instead of training anew: `sasgp fit mnist --out RUNS/mnist`.
 Needs Debian's chromium and chromium-driver, and `pip install -e '.[test]'`.
 """
 
 import shutil
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -72,23 +74,25 @@ class Camera:
         Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
-def main() -> None:
+def of_images(name: str, runs: Path | None) -> Explorer:
+    """The explorer of a named data set's training rows."""
+    data = load(name)
+    model = SASGP(random_state=0).fit(data.X) if runs is None else SASGP.load(runs / name / "model.safetensors")
+    return model.explorer(data.X, data.y, Z=model.embedding_, image_shape=data.image_shape, title=name)
+
+
+def main(runs: Path | None) -> None:
     IMAGES.mkdir(exist_ok=True)
     camera = Camera()
 
-    mnist = load("mnist")
-    X, y = mnist.X, mnist.y
-    model = SASGP(random_state=0, max_epochs=12).fit(X)
-    explorer = model.explorer(X, y, Z=model.embedding_, image_shape=mnist.image_shape, title="MNIST")
+    explorer = of_images("mnist", runs)
     camera.open(explorer)
     camera.press("[data-mode=path]")
     camera.mouse((0.45, 0.3), (0.58, 0.72), click=True)
     time.sleep(1)
     camera.shoot("explorer")
 
-    digits = load("digits")
-    model = SASGP(random_state=0).fit(digits.X)
-    explorer = model.explorer(digits.X, digits.y, image_shape=digits.image_shape, title="digits")
+    explorer = of_images("digits", runs)
     camera.open(explorer, dark=True)
     camera.mouse((0.5, 0.45))
     camera.shoot("explorer-dark")
@@ -97,7 +101,7 @@ def main() -> None:
 
     wine = load_wine(as_frame=True)
     X = (wine.data - wine.data.mean()) / wine.data.std()
-    model = SASGP(random_state=0).fit(X)
+    model = SASGP(random_state=0, max_epochs=80).fit(X)
     names = np.array(wine.target_names)[wine.target]
     camera.open(model.explorer(X, names, title="wine"))
     camera.mouse((0.5, 0.4))
@@ -106,4 +110,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
