@@ -70,8 +70,7 @@ class Camera:
     def shoot(self, name: str) -> None:
         path = IMAGES / f"{name}.png"
         self.driver.save_screenshot(str(path))
-        # 256 colours are enough for a screenshot, and a third of the bytes
-        Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+        Image.open(path).convert("RGB").save(path, optimize=True)  # a palette would give two classes one colour
 
 
 def of_images(name: str, runs: Path | None) -> Explorer:

@@ -131,7 +131,7 @@ function drawStrip(canvas, frames, page, sdRange) {
     pen.fillRect(x, frame.height + 4 + bars - high, frame.width, high);
     pen.fillStyle = ink("soft");
     pen.textAlign = "center";
-    pen.fillText(digits(sd, 2), x + frame.width / 2, size.height - 2);
+    pen.fillText(sd.toPrecision(2), x + frame.width / 2, size.height - 2);
     pen.textAlign = "left";
   });
   return { left, width: frame.width + gap };
