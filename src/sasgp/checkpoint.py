@@ -9,6 +9,7 @@ checkpoint stays, and the next one is tried when it is due.
 """
 
 import hashlib
+import io
 import os
 import signal
 import threading
@@ -59,15 +60,12 @@ def resolve(path: str | os.PathLike[str]) -> Path:
 
 def write(path: Path, state: Mapping[str, Any]) -> None:
     """Replace a checkpoint in one step: at any moment the path holds a whole one. Raises OSError."""
+    content = io.BytesIO()
+    torch.save({"sasgp checkpoint": FORMAT, **state}, content)  # torch's own file writer hides why a disk refuses
     temporary = path.with_name(f".{path.name}.tmp")  # one writer, one name: what a kill leaves is overwritten
     try:
         with temporary.open("wb") as file:
-            try:
-                torch.save({"sasgp checkpoint": FORMAT, **state}, file)
-            except RuntimeError as error:  # torch's zip writer hides the reason; writing again tells it
-                file.write(b"\0" * (1 << 20))
-                file.flush()
-                raise OSError(None, str(error).splitlines()[0]) from error
+            file.write(content.getbuffer())
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
