@@ -199,11 +199,11 @@ class Signals:
         if not wanted or threading.current_thread() is not threading.main_thread():
             yield self
             return
-        before: dict[int, Callable[..., Any] | int | None] = {}
+        before: dict[signal.Signals, Callable[..., Any] | int | None] = {}
         for number in (signal.SIGINT, signal.SIGTERM):
             before[number] = signal.signal(number, self._handle)
         try:
             yield self
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+            for caught, handler in before.items():
+                signal.signal(caught, handler if handler is not None else signal.SIG_DFL)

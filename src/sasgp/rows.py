@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from sasgp.errors import InputError
 
@@ -85,7 +84,7 @@ class FileReader:
 
     def into(self, out: NDArray[Any], start: int) -> None:
         """Fill `out` [n, D] with the rows from `start` on."""
-        view, done = memoryview(out).cast("B"), 0
+        view, done = memoryview(out.data).cast("B"), 0
         while done < len(view):
             read = os.preadv(self.file, [view[done:]], self.offset + start * self.row_bytes + done)
             if not read:
@@ -106,6 +105,8 @@ class FileReader:
 
 
 def _reader(array: Any) -> FileReader | None:
+    if not hasattr(os, "preadv"):  # Windows: through the map
+        return None
     try:
         return FileReader(array) if isinstance(array, np.memmap) else None
     except ValueError:
@@ -130,7 +131,8 @@ class Chunks:
     def segments(self, draw: torch.Generator) -> Iterator[Tensor]:
         """All rows in random order, a pool of chunks at a time."""
         order = torch.randperm(self.n_chunks, generator=draw)
-        for pool in order.split(self.per_pool):
+        for start in range(0, self.n_chunks, self.per_pool):
+            pool = order[start : start + self.per_pool]
             rows = (pool[:, None] * self.rows_each + torch.arange(self.rows_each)).reshape(-1)
             rows = rows[rows < self.n_rows]  # the last chunk may be shorter
             yield rows[torch.randperm(len(rows), generator=draw)]
@@ -182,6 +184,7 @@ class ArrayRows:
     def __init__(self, array: Any, dtype: torch.dtype, device: torch.device, indices: Tensor | None = None) -> None:
         self.array, self.dtype, self.device, self.indices = array, dtype, device, indices
         self.tensor: Tensor | None = None
+        self._cache: Chunks | None = None
         self.reader = _reader(array)
         if isinstance(array, np.memmap) and array.nbytes <= POOL_BYTES:
             self.reader, array = None, np.array(array)
@@ -201,7 +204,11 @@ class ArrayRows:
     def subset(self, indices: Tensor) -> "ArrayRows":
         """The same array through other rows: nothing is copied."""
         rows = object.__new__(ArrayRows)
-        rows.__dict__ = {**self.__dict__, "indices": indices if self.indices is None else self.indices[indices]}
+        rows.__dict__ = {
+            **self.__dict__,
+            "indices": indices if self.indices is None else self.indices[indices],
+            "_cache": None,
+        }
         return rows
 
     def gather(self, rows: Tensor) -> Tensor:
@@ -242,12 +249,12 @@ class ArrayRows:
 
     def _chunks(self) -> Chunks:
         assert self.reader is not None
-        if "_cache" not in self.__dict__ or self._cache.n_rows != len(self):
+        if self._cache is None:
             self._cache = Chunks(self.reader, None if self.indices is None else self.indices.numpy())
         return self._cache
 
     def _converted(self, block: NDArray[Any]) -> Tensor:
-        if block.dtype.kind in "bif" and block.dtype.isnative or block.dtype == np.uint8:
+        if (block.dtype.kind in "bif" and block.dtype.isnative) or block.dtype == np.uint8:
             return torch.from_numpy(block).to(self.device, self.dtype)
         wide = np.float32 if self.dtype == torch.float32 else np.float64
         return torch.from_numpy(block.astype(wide)).to(self.device)
@@ -273,7 +280,7 @@ def _ahead(items: Iterable[Any]) -> Iterator[Any]:
                 if not put("item", item):
                     return
             put("end", None)
-        except BaseException as error:  # noqa: BLE001 it is raised again where the items are used
+        except BaseException as error:  # it is raised again where the items are used
             put("error", error)
 
     thread = threading.Thread(target=work, name="sasgp reader", daemon=True)

@@ -37,10 +37,12 @@ def encoder(
     Z: Tensor | None,
     seed: int,
     update: Callable[[int], None],
+    *,
+    fitted: bool = True,
 ) -> Encoder:
     """An encoder that starts from a layout: the given one, Z [N, Q], or projections as `settings.init` says.
 
-    A user's module is taken as it is.
+    A user's module is taken as it is. With fitted=False a network has the right shape alone.
     """
     bayesian = settings.latents == "bayesian"
     if isinstance(settings.encoder, nn.Module):
@@ -70,7 +72,8 @@ def encoder(
         return Table(start + 0.01 * apart, variance=bayesian)
 
     net = network(settings, centre, math.sqrt(variance), seed)
-    fit_encoder(net, data, layout, seed, update)
+    if fitted:
+        fit_encoder(net, data, layout, seed, update)
     return net
 
 

@@ -268,7 +268,7 @@ class Training:
     # ---------------------------------------------------------------------------------------------- the loop
 
     def __iter__(self) -> Iterator[Epoch | None]:
-        here, ranks, N = self.position, self.ranks, len(self.data)
+        here, N = self.position, len(self.data)
         started = time.monotonic() - here.seconds
         monitor: Callable[[], Mapping[str, float]] = getattr(self.model, "monitor", dict)
         self.model.train()
@@ -391,9 +391,7 @@ class Training:
         self, loss: float, parameters: list[nn.Parameter], sizes: list[float], reason: str, X: Tensor, rows: Tensor
     ) -> str:
         here = self.position
-        bad = [
-            self.names.get(id(p), "?") for p, size in zip(parameters, sizes, strict=True) if not math.isfinite(size)
-        ]
+        bad = [self.names.get(id(p), "?") for p, size in zip(parameters, sizes, strict=True) if not math.isfinite(size)]
         what = f"a loss of {loss}" if not math.isfinite(loss) else f"a gradient that is not, in {', '.join(bad[:5])}"
         diagnose = getattr(self.model, "diagnose", None)
         known = diagnose(X, rows) if diagnose is not None else getattr(self.model, "monitor", dict)()
@@ -406,9 +404,7 @@ class Training:
         )
 
 
-def train(
-    model: nn.Module, data: Rows, groups: Sequence[Mapping[str, Any]], **options: Any
-) -> Iterator[Epoch]:
+def train(model: nn.Module, data: Rows, groups: Sequence[Mapping[str, Any]], **options: Any) -> Iterator[Epoch]:
     """Train from the start to the end, yielding after every epoch; the arguments are those of `Training`."""
     for epoch in Training(model, data, groups, **options):
         if epoch is not None:
