@@ -33,7 +33,7 @@ from sasgp.models.sas import SASDecoder
 from sasgp.outputs import Out, Sink
 from sasgp.posterior import Posterior
 from sasgp.progress import progress_bar
-from sasgp.ranks import agreed, joined, rank_of_process
+from sasgp.ranks import agreed, joined
 from sasgp.rows import ArrayRows, moments
 from sasgp.settings import Settings
 from sasgp.train import Ranks, generator
@@ -185,7 +185,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         elif not isinstance(self.init, str):
             layout = torch.as_tensor(np.asarray(self.init), dtype=dtype, device=device)
             layout = layout if rows.indices is None else layout[rows.indices.to(device)]
-        with progress_bar("layout", start.FIT_STEPS, show=self.verbose and rank_of_process() == 0) as update:
+        with progress_bar("layout", start.FIT_STEPS, show=self.verbose) as update:
             encoder = start.encoder(self, rows, centre, variance, layout, self.seed_, update, fitted=not resumed)
         kernel = start.kernel(self, encoder, rows, variance)
         return SASDecoder(

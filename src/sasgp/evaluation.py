@@ -31,7 +31,7 @@ Array = NDArray[Any]
 
 TEST_FRACTION, MAX_TEST_ROWS = 0.1, 10_000
 MIN_ROWS = 50  # below, nothing is held out unless asked for: neither part would be enough
-MAX_COPIED = 1 << 30  # bytes: larger data are cut in two, because a shuffle would copy them into memory
+MAX_COPIED = 1 << 26  # bytes: larger files are cut in two, because a shuffle would copy them into memory
 VALUES_AT_ONCE = 4_000_000
 NEIGHBOURS = (1, 15)
 FOLDS = 5
@@ -78,7 +78,7 @@ def hold_out(data: Dataset, fraction: float | None, seed: int) -> Split:
     fraction
         Share of the rows. None: a tenth, but at most 10 000 rows, and nothing of fewer than 50. 0: nothing.
     seed
-        Of the shuffle. Data larger than 1 GB are not shuffled: their last rows are held out, as they lie on disk.
+        Of the shuffle. Files above 64 MB that stay on disk are not shuffled: their last rows are held out.
     """
     X, y, N = data.X, tidy_labels(data.y), len(data.X)
     everything = Part(X, y, np.arange(N))
@@ -105,7 +105,7 @@ def hold_out(data: Dataset, fraction: float | None, seed: int) -> Split:
     def part(chosen: Any) -> Part:
         return Part(X[chosen], None if y is None else y[chosen], everything.rows[chosen])
 
-    if X.nbytes > MAX_COPIED:
+    if isinstance(X, np.memmap) and X.nbytes > MAX_COPIED:
         return Split(part(slice(0, N - n_test)), part(slice(N - n_test, N)), "the last rows")
     order = np.random.default_rng(seed).permutation(N)
     return Split(part(np.sort(order[n_test:])), part(np.sort(order[:n_test])), "drawn at random")

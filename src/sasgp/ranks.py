@@ -19,18 +19,13 @@ from torch import Tensor
 
 from sasgp.train import Alone, Ranks
 
-__all__ = ["Group", "RankError", "joined", "rank_of_process"]
+__all__ = ["Group", "RankError", "agreed", "anywhere", "joined"]
 
 TIMEOUT = timedelta(minutes=10)  # for a process that lives but does not answer; one that dies is noticed at once
 
 
 class RankError(RuntimeError):
     """Another process of the group is gone or does not answer."""
-
-
-def rank_of_process() -> int:
-    """The number that torchrun gave to this process; 0 where there is no torchrun."""
-    return int(os.environ.get("RANK", "0")) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else 0
 
 
 class Group:

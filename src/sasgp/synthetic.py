@@ -28,6 +28,7 @@ __all__ = ["InfiniteDigits", "write_infinite"]
 N_FIELDS = 1024  # smooth fields to choose two from: a million pairs
 SMOOTH = 4.0  # pixels: about the width of a stroke and a half
 LARGEST = 2.0  # of the amplitude a, in pixels
+LIMIT = 3.0  # standard deviations that a field reaches at the most
 BLOCK = 4096  # rows at a time
 
 
@@ -41,11 +42,11 @@ class InfiniteDigits:
         _, self.height, self.width = images.shape
         white = np.random.default_rng([seed, 1]).standard_normal((N_FIELDS, self.height, self.width), np.float32)
         smooth = gaussian_filter(white, (0, SMOOTH, SMOOTH), mode="wrap")
-        self.fields = smooth / smooth.std(axis=(1, 2), keepdims=True)
+        self.fields = np.clip(smooth / smooth.std(axis=(1, 2), keepdims=True), -LIMIT, LIMIT)
         # A border of zeros as wide as any move: no index is ever outside
-        self.border = int(np.ceil(1 + LARGEST * np.abs(self.fields).max())) + 1
+        self.border = int(np.ceil(1 + LARGEST * LIMIT)) + 1
         pad = ((0, 0), (self.border, self.border), (self.border, self.border))
-        self.padded = np.pad(images, pad).astype(np.float32)
+        self.padded = np.pad(images, pad)
 
     def rows(self, start: int, stop: int) -> NDArray[np.uint8]:
         """Rows `start` to `stop` as bytes [stop − start, H·W]."""
@@ -81,7 +82,7 @@ def _uniform(seed: int, index: NDArray[np.int64], n: int) -> NDArray[np.float64]
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z ^= z >> np.uint64(31)
-    return (z >> np.uint64(11)) * 2.0**-53
+    return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def write_infinite(
