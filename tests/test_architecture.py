@@ -44,8 +44,9 @@ RANKS = {
     "data": 3,
     "evaluation": 3,
     "fitting": 3,
-    "files": 4,
+    # 4
     "estimators": 4,
+    "files": 4,
     "unfinished": 5,
     "runs": 6,
     # 5: what a person sees

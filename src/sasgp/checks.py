@@ -71,7 +71,7 @@ def check_latents(estimator: BaseEstimator, Z: Any) -> Tensor:
                 f"features as input, or n_components={estimator.n_components} for latents."
             )
         Z = estimator.transform(Z)
-    Z = Z.numpy(force=True) if isinstance(Z, Tensor) else check_array(Z, input_name="Z")
+    Z = Z.numpy(force=True) if isinstance(Z, Tensor) else check_array(Z, input_name="Z", order="C")
     return torch.as_tensor(Z, dtype=getattr(torch, estimator.dtype), device=estimator.torch_device())
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 __all__ = ["progress_bar", "rank_of_process"]
 
@@ -22,14 +22,12 @@ def progress_bar(description: str, total: int, *, show: bool = True) -> Iterator
     if rank_of_process() or not (show and (console.is_terminal or console.is_jupyter)):
         yield lambda completed, note="": None
         return
-    columns = (
+    columns = (  # 80 characters in all, with the longest note that training has
         TextColumn("{task.description}"),
-        BarColumn(bar_width=28),
-        MofNCompleteColumn(),
+        BarColumn(bar_width=12),
         TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
+        TimeRemainingColumn(compact=True),
         TextColumn("left"),
-        TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(description, total=total, note="")
