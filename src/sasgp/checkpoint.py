@@ -103,15 +103,18 @@ def read(path: Path) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------------- fingerprints
 
 
-def fingerprint(array: NDArray[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def sampled(n_rows: int) -> NDArray[np.int64]:
+    """The rows whose values are part of a fingerprint."""
+    return np.unique(np.linspace(0, n_rows - 1, SAMPLED_ROWS).astype(np.int64))
+
+
+def fingerprint(n_rows: int, sample: NDArray[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """What must be the same to go on: shape, type and some rows of the data, and the settings."""
-    some = np.unique(np.linspace(0, len(array) - 1, SAMPLED_ROWS).astype(np.int64))
-    rows = np.ascontiguousarray(array[some])
     return {
-        "rows of data": int(array.shape[0]),
-        "features": int(array.shape[1]),
-        "type of data": str(array.dtype),
-        "values of data": hashlib.blake2b(rows.tobytes(), digest_size=8).hexdigest(),
+        "rows of data": n_rows,
+        "features": sample.shape[1],
+        "type of data": str(sample.dtype),
+        "values of data": hashlib.blake2b(np.ascontiguousarray(sample).tobytes(), digest_size=8).hexdigest(),
         **{name: described(value) for name, value in settings.items()},
     }
 

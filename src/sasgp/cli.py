@@ -192,14 +192,17 @@ def _asked(
 
 
 def _watch(work: "Work", split: "Split", *, tensorboard: bool) -> Any:
+    import numpy as np
+
+    from sasgp.rows import take_rows
     from sasgp.watching import History, TensorBoard, every
 
     history = History(work.history)
     if not tensorboard:
         return history
-    step = max(1, len(split.train.X) // 2000)
-    some, labels = split.train.X[::step], None if split.train.y is None else split.train.y[::step]
-    return every([history, TensorBoard(work.run / "tensorboard", some, labels)])
+    some = np.arange(0, len(split.train.X), max(1, len(split.train.X) // 2000))
+    labels = None if split.train.y is None else split.train.y[some]
+    return every([history, TensorBoard(work.run / "tensorboard", take_rows(split.train.X, some), labels)])
 
 
 def _write(

@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from sasgp import __version__, kernels, latents, start, storage
-from sasgp.checkpoint import Keeper, differences, fingerprint, resolve
+from sasgp.checkpoint import Keeper, differences, fingerprint, resolve, sampled
 from sasgp.checkpoint import read as read_checkpoint
 from sasgp.checks import check_latents, check_rows, check_settings
 from sasgp.encoders import Custom, Encoder, Table
@@ -34,7 +34,7 @@ from sasgp.outputs import Out, Sink
 from sasgp.posterior import Posterior
 from sasgp.progress import progress_bar
 from sasgp.ranks import agreed, joined
-from sasgp.rows import ArrayRows, moments
+from sasgp.rows import ArrayRows, moments, take_rows
 from sasgp.settings import Settings
 from sasgp.train import Ranks, generator
 
@@ -131,7 +131,9 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         dtype, device = self._dtype, self._device
         # verbose and device change nothing that is learnt
         settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ("verbose", "device")}
-        mark = fingerprint(array, {"class": type(self).__name__, **settings})
+        mark = fingerprint(
+            len(array), take_rows(array, sampled(len(array))), {"class": type(self).__name__, **settings}
+        )
         if saved is not None and (different := differences(saved["fingerprint"], mark)):
             raise InputError(
                 f"Going on needs the data and the settings that the checkpoint was made with. Got others: {different}. "

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sasgp import metrics
 from sasgp.datasets import Dataset
 from sasgp.errors import InputError
+from sasgp.rows import take_rows
 
 __all__ = [
     "Part",
@@ -116,7 +117,7 @@ def quality(model: Model, split: Split, Z_test: Array | None, seed: int) -> dict
     train, test = split.train, split.test
     if test is None or Z_test is None:
         some = np.sort(np.random.default_rng(seed).permutation(len(train.X))[:MAX_EVALUATED])
-        X, y, Z = train.X[some], None if train.y is None else train.y[some], model.embedding_[some]
+        X, y, Z = take_rows(train.X, some), None if train.y is None else train.y[some], model.embedding_[some]
         neighbours = knn_cross_validated(Z, y)
     else:
         X, y, Z = test.X, test.y, Z_test
@@ -182,7 +183,7 @@ def pca_rmse(X_train: Array, X: Array, n_components: int, seed: int) -> float:
     N, D = X_train.shape
     n_rows = min(N, PCA_ROWS, max(PCA_VALUES // D, 10 * n_components))
     some = np.sort(np.random.default_rng(seed).choice(N, n_rows, replace=False))
-    rows = X_train[some].astype(np.float64 if X_train.dtype == np.float64 else np.float32)
+    rows = take_rows(X_train, some).astype(np.float64 if X_train.dtype == np.float64 else np.float32)
     mean = rows.mean(0)
     # sklearn's PCA divides by the variance, and constant data have none
     axes = randomized_svd(rows - mean, min(n_components, *rows.shape), random_state=seed)[2]  # [Q, D]

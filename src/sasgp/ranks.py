@@ -79,7 +79,9 @@ def joined(device: torch.device) -> Iterator[Ranks]:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
     try:
-        yield Group()
+        group = Group()
+        yield group
+        group.sum_(torch.zeros((), device=device))  # all leave together: rank 0 keeps the store that others still ask
     finally:
         dist.destroy_process_group()
 

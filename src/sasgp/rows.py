@@ -25,7 +25,7 @@ from torch import Tensor
 
 from sasgp.errors import InputError
 
-__all__ = ["ArrayRows", "DatasetArray", "check_finite", "moments", "row_blocks"]
+__all__ = ["ArrayRows", "DatasetArray", "check_finite", "moments", "row_blocks", "take_rows"]
 
 BLOCK_ELEMENTS = 4_000_000  # read at a time when an array is walked through: 32 MB in float64
 CHUNK_BYTES = 1 << 17  # read at once; smaller ones cost a disk its speed, larger ones a sorted file its shuffle
@@ -296,6 +296,12 @@ def _ahead(items: Iterable[Any]) -> Iterator[Any]:
     finally:
         left.set()
         thread.join()
+
+
+def take_rows(array: Any, rows: NDArray[np.int64]) -> NDArray[Any]:
+    """Some rows of an array. Of a file they are read: a map makes up to a megabyte resident for each."""
+    reader = _reader(array)
+    return np.asarray(array[rows]) if reader is None else reader.take(rows)
 
 
 def row_blocks(array: Any) -> Iterator[tuple[int, NDArray[Any]]]:
