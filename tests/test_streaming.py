@@ -236,9 +236,9 @@ def test_datasets_that_cannot_be_used_are_named(model, X):
         model.transform(Endless())
     with pytest.raises(InputError, match="expecting 5"):
         model.transform(TensorDataset(torch.zeros(3, 4)))
+    bad = torch.as_tensor(X).clone()
+    bad[7, 3] = torch.nan
     with pytest.raises(InputError, match=r"row 7, column 3"):
-        bad = torch.as_tensor(X).clone()
-        bad[7, 3] = torch.nan
         check_rows(model, TensorDataset(bad), reset=False)
 
 
