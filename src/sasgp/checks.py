@@ -72,6 +72,7 @@ def check_latents(estimator: BaseEstimator, Z: Any) -> Tensor:
             )
         Z = estimator.transform(Z)
     Z = Z.numpy(force=True) if isinstance(Z, Tensor) else check_array(Z, input_name="Z", order="C")
+    Z = Z if Z.flags.writeable else Z.copy()  # torch has no read-only tensors
     return torch.as_tensor(Z, dtype=getattr(torch, estimator.dtype), device=estimator.torch_device())
 
 
