@@ -9,8 +9,8 @@
 | peak resident memory, N = 10⁶ at D = 784 | 1.2 GB |
 | time of an epoch of MNIST, 2 processes × 1 thread / 1 process × 2 threads | 1.15 |
 
-Steps are timed in short interleaved stretches, and the median of the ratios of neighbouring stretches is taken: what else
-runs on the machine then hits both alike. Leaves benchmarks/results/scale.json.
+Steps are timed in short interleaved stretches, and the median of the ratios of neighbouring stretches is taken: what
+else runs on the machine then hits both alike. Leaves benchmarks/results/scale.json.
 """
 
 import argparse
@@ -81,9 +81,8 @@ def from_disk(path: Path, repetitions: int, stretch: int) -> dict[str, Any]:
 def peak(path: Path, n_rows: int) -> float:
     """Peak resident memory, in MB, of a process that trains 60 steps on a file and then encodes 50 000 rows of it."""
     code = (
-        "import sys, numpy as np; sys.path.insert(0, sys.argv[3]); from scale import *; from sasgp import SASGP, fitting\n"
+        "import sys; sys.path.insert(0, sys.argv[3]); from scale import *; from sasgp import SASGP\n"
         "X = np.load(sys.argv[1], mmap_mode='r').reshape(-1, 784)[: int(sys.argv[2])]\n"
-        "from sasgp.checkpoint import Keeper\n"
         "class Stop(Exception): pass\n"
         "count = [0]\n"
         "from sasgp.models.sas import SASDecoder\n"

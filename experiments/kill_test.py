@@ -3,8 +3,8 @@
     python experiments/kill_test.py --kills 50
 
 Most kills come a random moment after the first checkpoint of a process, so that training gets on; every fifth comes at
-any time since the process was started, also while it loads or writes. After each the checkpoint must be readable. Leaves
-experiments/results/kill-test.json.
+any time since the process was started, also while it loads or writes. After each the checkpoint must be readable.
+Leaves experiments/results/kill-test.json.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import torch
 from sasgp import SASGP, checkpoint
 
 RESULT = Path(__file__).parent / "results" / "kill-test.json"
-OPTIONS = "--encoder network --latents point --batch-size 64 --active-set-size 20 --support-size 50".split()
+OPTIONS = ("--latents", "point", "--batch-size", "64", "--active-set-size", "20", "--support-size", "50")
 
 
 def fit(*tokens: object) -> "subprocess.Popen[str]":

@@ -43,7 +43,7 @@ __all__ = ["GPLVM", "SASGP"]
 T = TypeVar("T")
 Array = NDArray[np.floating[Any]]
 
-ENCODE_ROWS = 8192  # encoded at a time
+ENCODE_ROWS = 4096  # encoded at a time
 VALIDATION_SUPPORT = 400  # rows that held-out rows are predicted from
 
 
@@ -167,6 +167,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             saved=saved,
             callback=callback,
         )
+        rows.release()
         # Any rows will do as support; random ones follow the data's density
         chosen = torch.randperm(len(rows), generator=generator(self.seed_, "support"))[: self.support_size]
         self.posterior_ = self._condition(rows, chosen)

@@ -247,6 +247,10 @@ class ArrayRows:
         chunks = self._chunks()
         return _ahead((rows, self._converted(chunks.take(rows.numpy()))) for rows in plan)
 
+    def release(self) -> None:
+        """Forget what was read: training is over."""
+        self._cache = None
+
     def _chunks(self) -> Chunks:
         assert self.reader is not None
         if self._cache is None:

@@ -4,7 +4,7 @@
 
 After Loosli, Canu & Bottou (2007). Row i is training digit i mod 60 000, moved along a smooth random field:
 
-    x'(p) = x(p − s − a·(u_j(p), u_k(p)))          s ∈ {−1, 0, 1}²,  a ~ U[0, 2) pixels
+    x'(p) = x(p − s − a·(u_j(p), u_k(p)))          s ∈ {−1, 0, 1}²,  a ~ U[0, 1) pixel
 
 with bilinear interpolation. The fields u are a fixed set of white noise smoothed by a Gaussian and scaled to standard
 deviation one. Everything that row i draws comes from (seed, i) alone, so a row does not depend on how many there are or
@@ -27,7 +27,7 @@ __all__ = ["InfiniteDigits", "write_infinite"]
 
 N_FIELDS = 1024  # smooth fields to choose two from: a million pairs
 SMOOTH = 4.0  # pixels: about the width of a stroke and a half
-LARGEST = 2.0  # of the amplitude a, in pixels
+LARGEST = 1.0  # of the amplitude a, in pixels: beyond, a 5 may turn into a 6
 LIMIT = 3.0  # standard deviations that a field reaches at the most
 BLOCK = 4096  # rows at a time
 
