@@ -43,7 +43,7 @@ def main(kills: int, epochs: int, seed: int) -> dict[str, object]:
         done, in_writing, steps = 0, 0, []
         while done < kills:
             begun = time.time()
-            if done % 5 == 4 or not path.exists():
+            if done % 5 == 4:
                 time.sleep(draw.uniform(0, 12))
             else:
                 while process.poll() is None and not (path.exists() and path.stat().st_mtime > begun):

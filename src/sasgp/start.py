@@ -64,9 +64,9 @@ def encoder(
             return Z[rows.to(Z.device)]
 
     if settings.encoder == "table":
-        indices = torch.arange(len(data))
-        blocks = [indices[i : i + ENCODE_ROWS] for i in range(0, len(data), ENCODE_ROWS)]
-        start = torch.cat([layout(data.gather(rows), rows) for rows in blocks])
+        first = range(0, len(data), ENCODE_ROWS)
+        blocks = zip(first, data.blocks(ENCODE_ROWS), strict=True)
+        start = torch.cat([layout(X, torch.arange(i, i + len(X))) for i, X in blocks])
         # Rows that coincide, or a direction without variance, would never part: equal positions have equal gradients
         apart = torch.randn(start.shape, generator=generator(seed, "table"), dtype=start.dtype).to(start.device)
         return Table(start + 0.01 * apart, variance=bayesian)
