@@ -131,6 +131,16 @@ def test_everything_active_is_the_exact_evidence():
     assert gplvm.history_[0]["loss"] == pytest.approx(float(-(log_p + log_prior) / 60), rel=1e-8)
 
 
+def test_the_encoder_sees_the_decoders_own_noise():
+    # 2 latents, 40 features: all of σ² is let through; with 10 features s² = 10 / (20·2) of it
+    for D, share in ((40, 1.0), (10, 0.5)):
+        X = np.random.default_rng(0).standard_normal((30, D))
+        model = SASGP(max_epochs=1, encoder_noise=2.0, dtype="float64", random_state=0).fit(X).model_
+        rows = torch.zeros(4000, D, dtype=torch.float64)
+        seen = model._blurred(rows, generator(1))
+        assert float(seen.std()) == pytest.approx(2 * share * float(model.noise.detach()) ** 0.5, rel=0.02)
+
+
 def test_units_of_the_data_do_not_matter(X):
     # c·X is the same problem in other units: latents agree, decoded values scale by c
     settings = {"n_components": 1, "max_epochs": 20, "random_state": 0, "dtype": "float64"}

@@ -197,7 +197,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             noise=start.NOISE * variance,
             mean=centre,
             active_set_size=None if self.active_set_size is None else self.active_set_size_,
-            encoder_noise=self.encoder_noise,
+            encoder_noise=self.encoder_noise * start.noise_share(self.n_features_in_, self.n_components),
         ).to(device, dtype)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Array:

@@ -20,8 +20,7 @@ from sasgp.train import Epoch, Ranks, Rows, Training
 
 __all__ = ["Callback", "fit_model"]
 
-STEPS = 2000  # about as many as max_epochs=None takes on large data
-MIN_EPOCHS, MAX_EPOCHS = 3, 600  # and the bounds it keeps to: more passes over few rows over-fit the encoder
+STEPS, MIN_EPOCHS, MAX_EPOCHS = 1000, 3, 1000  # max_epochs=None takes about so many steps, within these bounds
 
 Callback = Callable[[Any, dict[str, Any]], None]  # called with the estimator and the record of an epoch
 

@@ -38,7 +38,7 @@ class Settings:
     support_size
         Training rows that the trained decoder is conditioned on, at the most.
     max_epochs
-        Passes over the data. None: as many as make about 2000 steps, but at least 3 and at most 600.
+        Passes over the data. None: as many as make about 1000 steps, but at least 3 and at most 1000.
     learning_rate
         Peak of the one-cycle schedule for the encoder.
     hyper_learning_rate
@@ -54,8 +54,8 @@ class Settings:
     verbose
         Show progress.
     encoder_noise
-        Gaussian noise on the encoder's input while it trains, in units of the decoder's own noise. It keeps the encoder
-        from memorising rows, so that new rows land where they belong.
+        Gaussian noise on the encoder's input while it trains, in units of the decoder's own noise (less where features
+        are few). It keeps the encoder from memorising rows, so that new rows land where they belong.
     early_stopping
         Stop after this many epochs without improvement on held-out rows, and keep the best epoch. None: never.
     validation_fraction
