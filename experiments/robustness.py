@@ -79,6 +79,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
+    from infinite_mnist import fill
+
     warnings.simplefilter("error", RuntimeWarning)  # an overflow in numpy would be one
     RESULT.parent.mkdir(exist_ok=True)
     results = [json.loads(line) for line in RESULT.read_text().splitlines()] if RESULT.exists() else []
@@ -90,4 +92,12 @@ if __name__ == "__main__":
         results.append(run(data, latents, rate, seed))
         with RESULT.open("a") as file:
             file.write(json.dumps(results[-1]) + "\n")
+    total = len(SEEDS) * len(DATA) * len(LATENTS) * len(RATES)
+    failed = sum(not r.get("finite") for r in results)
     print(table(results))
+    fill(
+        "robustness",
+        f"{len(results)} of {total} fits in float32, {EPOCHS} epochs each, kernel and noise at ten times the encoder's "
+        f"learning rate:\n{failed} failed or met NaN. Mean ± standard deviation over the seeds, on test rows "
+        "(`experiments/robustness.py`).\n\n" + table(results),
+    )
