@@ -16,19 +16,24 @@ RANKS = {
     # 0: of the whole package they know nothing
     "errors": 0,
     "objective": 0,
+    "outputs": 1,
     "progress": 0,
     "settings": 0,
     "train": 0,
     # 1: parts
+    "checkpoint": 1,
     "encoders": 1,
     "images": 1,
     "kernels": 1,
     "labels": 1,
     "metrics": 1,
     "posterior": 1,
+    "ranks": 1,
     "rows": 1,
     "storage": 1,
+    "synthetic": 1,
     "tables": 1,
+    "watching": 1,
     # 2: parts made of parts
     "datasets": 2,
     "evidence": 2,
@@ -42,14 +47,16 @@ RANKS = {
     "evaluation": 3,
     # It asks a model for its numbers and knows no estimator by name, so that `model.explorer` can lead to it
     "explorer": 3,
+    "fitting": 3,
     # 4
     "estimators": 4,
     "files": 4,
-    "runs": 5,
-    # 5: what a person sees
-    "__init__": 5,
-    "cli": 6,
-    "__main__": 7,
+    "unfinished": 5,
+    "runs": 6,
+    # 7: what a person sees
+    "__init__": 7,
+    "cli": 7,
+    "__main__": 8,
 }
 ONLY_TORCH = {"train"}  # besides the standard library
 NO_NUMPY = {"objective", "posterior", "encoders", "models", "train", "kernels", "latents", "start"}

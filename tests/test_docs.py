@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sasgp import estimators, start
+from sasgp import fitting, start
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -18,7 +18,7 @@ WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
 @pytest.mark.parametrize("page", WITH_CODE, ids=[page.name for page in WITH_CODE])
 def test_code_runs(page, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(estimators, "MAX_EPOCHS", 60)  # the pages train to the end; here it is enough that they run
+    monkeypatch.setattr(fitting, "MAX_EPOCHS", 60)  # the pages train to the end; here it is enough that they run
     monkeypatch.setattr(start, "FIT_STEPS", 50)
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     exec(compile("\n".join(blocks), str(page), "exec"), {"__name__": "__main__"})

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from sasgp import kernels
 from sasgp.errors import InputError
-from sasgp.rows import check_finite, row_blocks
+from sasgp.rows import DatasetArray, check_finite, row_blocks
 from sasgp.settings import Settings
 
 __all__ = ["check_latents", "check_rows", "check_settings"]
@@ -25,14 +25,26 @@ __all__ = ["check_latents", "check_rows", "check_settings"]
 MAX_FLOAT32 = 1e17  # values whose squares, summed over a batch, still fit
 
 
-def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> NDArray[Any]:
-    """X as a finite two-dimensional array of real numbers; arrays and memory maps are not copied.
+def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
+    """X as a finite two-dimensional array of real numbers; arrays, memory maps and Datasets are not copied.
 
     With `reset` the number and names of the features are remembered, else they must be those remembered.
     """
-    if isinstance(X, Tensor):
+    if isinstance(X, Dataset):
+        X = DatasetArray(X)
+        if reset:
+            estimator.n_features_in_ = X.shape[1]
+            vars(estimator).pop("feature_names_in_", None)
+        elif X.shape[1] != estimator.n_features_in_:
+            raise InputError(
+                f"X has {X.shape[1]} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
+                "features as input."
+            )
+    elif isinstance(X, Tensor):
         X = X.numpy(force=True)
-    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "fiub" and X.size:
+    if isinstance(X, DatasetArray):
+        pass
+    elif isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "fiub" and X.size:
         validate_data(estimator, X, reset=reset, skip_check_array=True)
     else:  # lists, data frames, sparse or empty input: scikit-learn knows what to say
         X = validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False)

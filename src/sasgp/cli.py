@@ -30,6 +30,7 @@ from rich.text import Text
 
 from sasgp import __version__
 from sasgp.errors import InputError
+from sasgp.progress import progress_bar, rank_of_process
 from sasgp.settings import Settings
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from sasgp.evaluation import Split
     from sasgp.explorer import Explorer
     from sasgp.runs import Embedding, Run
+    from sasgp.unfinished import Work
 
 __all__ = ["app", "main"]
 
@@ -94,15 +96,17 @@ Open = Annotated[bool, Parameter(name="--open", negative=(), help="Open it in th
 
 @app.command
 def fit(
-    data: Data,
+    data: Data | None = None,
     /,
     *,
-    out: Path,
+    out: Path | None = None,
+    resume: Path | None = None,
     labels: Labels = None,
     model: Literal["sasgp", "gplvm"] = "sasgp",
     test_fraction: float | None = None,
     overwrite: Annotated[bool, Flag] = False,
     open_: Open = False,
+    tensorboard: Annotated[bool, Flag] = False,
     options: Annotated[Options, Parameter(name="*")] = DEFAULTS,
 ) -> None:
     """Train a decoder.
@@ -111,35 +115,115 @@ def fit(
     latent.png, loss.png and explorer.html in the folder OUT. Files may be .npy (which stays on disk), .npz, .csv, .tsv
     and .parquet.
 
+    While it trains, OUT/unfinished has a checkpoint and the history so far. Ctrl-C and SIGTERM finish the step, save
+    and stop; so interrupted, or killed, a run goes on with `sasgp fit --resume OUT` to the same result. Under torchrun
+    all processes train one model, each with batches of its own.
+
     Parameters
     ----------
     out
         The folder to write.
+    resume
+        The folder of a run that was interrupted: goes on with it. Needs no other argument.
     model
         "sasgp": stochastic active sets. "gplvm": the exact GP-LVM, whose latents are points by default.
     test_fraction
         Share of a file's rows to hold out for the metrics. By default 0.1, but at most 10 000 rows, and nothing of
-        fewer than 50; 0 trains on everything. Rows are drawn at random; of data above 1 GB the last ones are taken.
+        fewer than 50; 0 trains on everything. Rows are drawn at random; of a .npy file above 64 MB the last ones.
         Named data sets have a test split of their own.
     overwrite
         Replace the files of a run that is already there.
+    tensorboard
+        Write event files to OUT/tensorboard. Needs the extra: pip install 'sasgp[tensorboard]'.
     """
-    from sasgp import files, runs
+    from sasgp import files, runs, unfinished
     from sasgp.data import load
 
-    runs.check_new(out, overwrite=overwrite)
+    asked = _asked(data, labels, model, test_fraction, overwrite, tensorboard, options)
+    if resume is not None:
+        if out is not None:
+            raise InputError("--resume names the folder of the run itself. Got --out besides; leave one out.")
+        defaults = _asked(None, None, "sasgp", None, False, False, DEFAULTS)
+        out, asked = resume, unfinished.request(resume, asked, defaults)
+        data, labels, model, test_fraction = (asked[key] for key in ("data", "labels", "model", "test_fraction"))
+        overwrite, tensorboard = True, asked["tensorboard"]
+        options = Options(**{field.name: asked[field.name] for field in fields(Settings)})
+    if data is None or out is None:
+        raise InputError("fit needs DATA and --out RUN, or --resume RUN. Try `sasgp fit --help`.")
+    first = not rank_of_process()
+    if resume is None and first:
+        runs.check_new(out, overwrite=overwrite)
     dataset = load(data, labels=labels)
 
-    from sasgp.evaluation import hold_out, quality  # torch comes with these: a wrong path should not wait for it
+    from sasgp.evaluation import hold_out  # torch comes with these: a wrong path should not wait for it
     from sasgp.rows import check_finite
 
     estimator = _estimator(model, options)
     check_finite(dataset.X)  # before rows are shuffled: they are named by their place in the file
     seed = options.random_state or 0
     split = hold_out(dataset, test_fraction, seed)
-    start = perf_counter()
-    estimator.fit(split.train.X)
-    seconds = perf_counter() - start
+    with unfinished.begun(out, asked, resumed=resume is not None) as work:
+        start = perf_counter()
+        watch = _watch(work, split, tensorboard=tensorboard) if first else None
+        estimator.fit(split.train.X, checkpoint=work.keeper, resume=work.resume, callback=watch)
+        if first:
+            run, info, embedding = _write(data, dataset, split, estimator, perf_counter() - start, seed, out)
+    if first:
+        # From here on the run is safe, whatever happens to a picture
+        _draw(estimator, embedding, dataset, run)
+        with files.replacing(run / runs.EXPLORER) as file:
+            _explorer(estimator, embedding, dataset, dataset.name).save(file)
+        _show(_summary(info, out if run == files.real_path(out) else run))
+        if open_:
+            _open(run / runs.EXPLORER)
+
+
+def _asked(
+    data: str | None,
+    labels: str | None,
+    model: str,
+    test_fraction: float | None,
+    overwrite: bool,
+    tensorboard: bool,
+    options: Options,
+) -> dict[str, Any]:
+    """What `fit` was asked for, as JSON: paths are absolute, so that it can be asked again from anywhere."""
+    from sasgp.datasets import NAMES
+
+    def absolute(path: str | None) -> str | None:
+        return str(Path(path).expanduser().resolve()) if path is not None and Path(path).expanduser().exists() else path
+
+    return {
+        "data": data if data in NAMES else absolute(data),
+        "labels": absolute(labels),
+        "model": model,
+        "test_fraction": test_fraction,
+        "overwrite": overwrite,
+        "tensorboard": tensorboard,
+        **{field.name: getattr(options, field.name) for field in fields(Settings)},
+    }
+
+
+def _watch(work: "Work", split: "Split", *, tensorboard: bool) -> Any:
+    import numpy as np
+
+    from sasgp.rows import take_rows
+    from sasgp.watching import History, TensorBoard, every
+
+    history = History(work.history)
+    if not tensorboard:
+        return history
+    some = np.arange(0, len(split.train.X), max(1, len(split.train.X) // 2000))
+    labels = None if split.train.y is None else split.train.y[some]
+    return every([history, TensorBoard(work.run / "tensorboard", take_rows(split.train.X, some), labels)])
+
+
+def _write(
+    source: str, dataset: "Dataset", split: "Split", estimator: "SASGP", seconds: float, seed: int, out: Path
+) -> "tuple[Path, dict[str, Any], Embedding]":
+    """The run's files; returns their folder, what run.json holds, and the embedding."""
+    from sasgp import runs
+    from sasgp.evaluation import quality
 
     train, test, Z_test = split.train, split.test, None
     embedding = runs.Embedding(train.rows, estimator.embedding_, train.y)
@@ -149,20 +233,14 @@ def fit(
         Z_test = estimator.transform(test.X)
         embedding = embedding.as_train(runs.Embedding(test.rows, Z_test, test.y), by_row=dataset.X_test is None)
     metrics = quality(estimator, split, Z_test, seed)
-    info = _info(data, dataset, split, estimator, seconds, metrics)
-    with runs.created(out, overwrite=overwrite) as (folder, run):
+    info = _info(source, dataset, split, estimator, seconds, metrics)
+    with runs.created(out, overwrite=True) as (folder, run):  # `begun` has made it ours
         estimator.save(folder / runs.MODEL)
         embedding.write(folder / runs.EMBEDDING)
         lines = "".join(json.dumps(record) + "\n" for record in estimator.history_)
         (folder / runs.HISTORY).write_text(lines, encoding="utf-8")
         (folder / runs.INFO).write_text(json.dumps(info, indent=1) + "\n", encoding="utf-8")
-    # From here on the run is safe, whatever happens to a picture
-    _draw(estimator, embedding, dataset, run)
-    with files.replacing(run / runs.EXPLORER) as file:
-        _explorer(estimator, embedding, dataset, dataset.name).save(file)
-    _show(_summary(info, out if run == files.real_path(out) else run))
-    if open_:
-        _open(run / runs.EXPLORER)
+    return run, info, embedding
 
 
 @app.command
@@ -441,6 +519,33 @@ def plot(
             drawn.savefig(file, dpi=DPI)
         lines.append(("wrote", path, ""))
     _show([("", lines)])
+
+
+data_app = App(name="data", help="Make data to train on.")
+app.command(data_app)
+
+
+@data_app.command
+def infinite_mnist(*, rows: int, out: Path, seed: int = 0) -> None:
+    """Deform and shift the training digits of MNIST into as many new ones as asked for.
+
+    Parameters
+    ----------
+    rows
+        How many. The first rows are the same however many follow.
+    out
+        The .npy file to write, one byte a pixel. Its labels go beside it, into …labels.npy, where `fit` finds them.
+    seed
+        Of all that is random.
+    """
+    from sasgp.datasets import IDX, fetch, read_idx
+    from sasgp.synthetic import write_infinite
+
+    raw = fetch("mnist")
+    images, labels = (read_idx(raw[name], name) for name in IDX[:2])
+    with progress_bar("digits", rows) as update:
+        label_path = write_infinite(images, labels, rows, out, seed=seed, update=update)
+    _show([("", [("wrote", str(out), f"{rows} rows of 28×28"), ("wrote", str(label_path), "their labels")])])
 
 
 # ---------------------------------------------------------------------------------------------------- fit
@@ -733,18 +838,29 @@ def main(tokens: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141  # as of a program that SIGPIPE ended
     except InputError as error:
-        return _fail(str(error), 2)
+        return _fail(_with_notes(error), 2)
     except OSError as error:
-        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 2)
+        notes = " ".join(getattr(error, "__notes__", ()))
+        return _fail(f"{f'{error.filename}: {error.strerror}' if error.filename else error} {notes}", 2)
     except ArithmeticError as error:
         from sasgp.objective import NotPositiveDefiniteError
+        from sasgp.train import DivergedError
 
-        if not isinstance(error, NotPositiveDefiniteError):
+        if not isinstance(error, NotPositiveDefiniteError | DivergedError):
             raise
-        return _fail(str(error), 1)
-    except KeyboardInterrupt:
-        return _fail("interrupted; nothing half-written is left.", 130)
+        return _fail(_with_notes(error), 1)
+    except RuntimeError as error:
+        if type(error).__name__ != "RankError":  # whose module would bring torch with it
+            raise
+        return _fail(_with_notes(error), 1)
+    except KeyboardInterrupt as error:
+        number = getattr(error, "signal_number", 2)
+        return _fail(str(error) or "interrupted; nothing half-written is left.", 128 + number)
     return 0
+
+
+def _with_notes(error: BaseException) -> str:
+    return " ".join([str(error), *getattr(error, "__notes__", ())])
 
 
 def _fail(message: str, code: int) -> int:

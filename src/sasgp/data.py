@@ -41,8 +41,8 @@ def load(source: str | Path, *, labels: str | Path | None = None) -> Dataset:
     labels
         The column of the file that holds the labels: its name, or in a file without header its place counted from 0.
         For .npz the name of an array. Otherwise a .npy, .csv, .tsv or .txt file with one label a row. None takes a
-        column of text or integers that is called label, labels, class, target or y, and from .npz an array `y` or
-        `labels`.
+        column of text or integers that is called label, labels, class, target or y, from .npz an array `y` or
+        `labels`, and for x.npy the file x.labels.npy beside it.
 
     Returns
     -------
@@ -74,6 +74,8 @@ _Read = tuple[NDArray[Any], NDArray[Any] | None, tuple[str, ...]]
 
 def _read_npy(path: Path, labels: str | None) -> _Read:
     X = _npy(path)
+    beside = path.with_suffix(".labels.npy")  # as `sasgp data` writes them
+    labels = str(beside) if labels is None and beside.is_file() else labels
     y = None if labels is None else _label_file(labels, len(X) if X.ndim else 0, path, [])
     return X, y, ()
 

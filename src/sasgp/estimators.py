@@ -8,9 +8,8 @@ Arrays go in and come out; tensors stay inside.
 """
 
 import copy
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
@@ -24,24 +23,28 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from sasgp import __version__, kernels, latents, start, storage
+from sasgp.checkpoint import Keeper, differences, fingerprint, resolve, sampled
+from sasgp.checkpoint import read as read_checkpoint
 from sasgp.checks import check_latents, check_rows, check_settings
 from sasgp.encoders import Custom, Encoder, Table
 from sasgp.errors import InputError
 from sasgp.explorer import Explorer, explore
+from sasgp.fitting import Callback, fit_model
 from sasgp.models.sas import SASDecoder
+from sasgp.outputs import Out, Sink
 from sasgp.posterior import Posterior
 from sasgp.progress import progress_bar
-from sasgp.rows import ArrayRows, moments
+from sasgp.ranks import agreed, joined
+from sasgp.rows import ArrayRows, moments, take_rows
 from sasgp.settings import Settings
-from sasgp.train import generator, train
+from sasgp.train import Ranks, generator
 
 __all__ = ["GPLVM", "SASGP"]
 
 T = TypeVar("T")
 Array = NDArray[np.floating[Any]]
 
-ENCODE_ROWS = 8192  # encoded at a time
-STEPS, MIN_EPOCHS, MAX_EPOCHS = 1000, 3, 1000  # max_epochs=None takes about so many steps, within these bounds
+ENCODE_ROWS = 4096  # encoded at a time
 VALIDATION_SUPPORT = 400  # rows that held-out rows are predicted from
 
 
@@ -57,7 +60,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         Latents of the training rows.
     history_ : list of dict
         A record for every epoch: epoch, step, loss (negative objective in nats for each entry of the data), noise,
-        learning_rate, seconds.
+        learning_rate, seconds, and how many steps were dropped because their numbers were not finite.
     kernel_ : gpytorch.kernels.Kernel
         The trained kernel.
     noise_ : float
@@ -84,41 +87,112 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     # ------------------------------------------------------------------------------------------------ fitting
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        checkpoint: str | Path | Keeper | None = None,
+        resume: str | Path | None = None,
+        callback: Callback | None = None,
+    ) -> Self:
         """Train the decoder.
+
+        Under torchrun, or where torch.distributed has a process group, all processes train one model: each takes
+        batches of `batch_size` rows of its own, and gradients are averaged. Every process must pass the same arguments.
 
         Parameters
         ----------
         X : array-like [N, D]
-            Array, DataFrame, memory map or torch tensor of finite numbers. A memory map stays on disk.
+            Array, DataFrame, torch tensor or map-style torch Dataset of finite numbers, or a memory map, which stays on
+            disk.
         y : ignored
+        checkpoint : path, optional
+            A file, or a folder for checkpoint.pt in it, that is written after every epoch and every three minutes
+            within one, and removed at the end. Ctrl-C and SIGTERM then finish the step and save before they stop.
+        resume : path, optional
+            A checkpoint to go on from, to the same bits as without the interruption. Data and settings must be those it
+            was made with. Checkpoints go on into this file unless `checkpoint` names another.
+        callback : callable, optional
+            Called with the estimator and the record of the epoch, a dict, after every epoch.
         """
+        keeper = _keeper(checkpoint if checkpoint is not None else resume)
         array = check_rows(self, X, reset=True)
         check_settings(self, len(array))
-        self.seed_ = int(check_random_state(self.random_state).randint(2**31))
-        self._n_features_out = self.n_components
-        dtype, device = self._dtype, self._device
-        mean, variance = moments(array)
-        variance = variance or 1.0  # constant data have no scale of their own
-        centre = torch.as_tensor(mean, dtype=dtype, device=device)
+        saved = None if resume is None else read_checkpoint(resolve(resume))
+        with joined(self._device) as ranks:
+            self._fit(array, ranks, keeper, saved, callback)
+        if not isinstance(checkpoint, Keeper) and keeper.path is not None and ranks.rank == 0:
+            keeper.path.unlink(missing_ok=True)
+        return self
 
-        rows = ArrayRows(array, dtype, device)
-        everything = rows
+    def _fit(
+        self, array: Any, ranks: Ranks, keeper: Keeper, saved: dict[str, Any] | None, callback: Callback | None
+    ) -> None:
+        dtype, device = self._dtype, self._device
+        # verbose and device change nothing that is learnt
+        settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ("verbose", "device")}
+        mark = fingerprint(
+            len(array), take_rows(array, sampled(len(array))), {"class": type(self).__name__, **settings}
+        )
+        if saved is not None and (different := differences(saved["fingerprint"], mark)):
+            raise InputError(
+                f"Going on needs the data and the settings that the checkpoint was made with. Got others: {different}. "
+                "Put them back, or start again without resume."
+            )
+        if ranks.world > 1 and self.active_set_size is None:
+            raise InputError(
+                f"The exact GP-LVM has one batch, all rows. Got {ranks.world} processes for it; use one, or SASGP."
+            )
+        seed = int(check_random_state(self.random_state).randint(2**31)) if saved is None else saved["seed"]
+        self.seed_ = int(agreed(ranks, seed, device))
+        self._n_features_out = self.n_components
+
+        rows = everything = ArrayRows(array, dtype, device)
         held_out = None
         if self.early_stopping is not None:
             order = torch.randperm(len(rows), generator=generator(self.seed_, "validation"))
             n_held_out = max(1, round(self.validation_fraction * len(rows)))
-            held_out, rows = rows.subset(order[:n_held_out]), rows.subset(order[n_held_out:])
-        self.batch_size_, self.active_set_size_ = self._sizes(len(rows))
+            # In the order of the data, which is that of the disk
+            held_out, rows = (rows.subset(part.sort().values) for part in (order[:n_held_out], order[n_held_out:]))
+        # With a table every process has a share of the rows to itself
+        self.batch_size_, self.active_set_size_ = self._sizes(len(rows) // (ranks.world if self._by_row else 1))
+        self.model_ = self._start(array, rows, resumed=saved is not None)
+        fit_model(
+            self,
+            rows,
+            ranks=ranks,
+            held_out_loss=None if held_out is None else lambda: self._held_out_loss(rows, held_out),
+            keeper=keeper,
+            fingerprint=mark,
+            saved=saved,
+            callback=callback,
+        )
+        rows.release()
+        # Any rows will do as support; random ones follow the data's density
+        chosen = torch.randperm(len(rows), generator=generator(self.seed_, "support"))[: self.support_size]
+        self.posterior_ = self._condition(rows, chosen)
+        self.embedding_ = self._encode(everything)
 
+    def _start(self, array: Any, rows: ArrayRows, *, resumed: bool) -> SASDecoder:
+        """The model as training finds it. One that is resumed needs its structure alone: a file has its numbers."""
+        dtype, device = self._dtype, self._device
+        if resumed:
+            mean, variance = np.zeros(array.shape[1]), 1.0
+        else:
+            mean, variance = moments(array)
+            variance = variance or 1.0  # constant data have no scale of their own
+        centre = torch.as_tensor(mean, dtype=dtype, device=device)
         layout = None
-        if not isinstance(self.init, str):
+        if resumed:
+            layout = torch.zeros(len(rows), self.n_components, dtype=dtype, device=device)
+        elif not isinstance(self.init, str):
             layout = torch.as_tensor(np.asarray(self.init), dtype=dtype, device=device)
             layout = layout if rows.indices is None else layout[rows.indices.to(device)]
         with progress_bar("layout", start.FIT_STEPS, show=self.verbose) as update:
-            encoder = start.encoder(self, rows, centre, variance, layout, self.seed_, update)
+            encoder = start.encoder(self, rows, centre, variance, layout, self.seed_, update, fitted=not resumed)
         kernel = start.kernel(self, encoder, rows, variance)
-        self.model_ = SASDecoder(
+        return SASDecoder(
             encoder,
             kernel,
             noise=start.NOISE * variance,
@@ -126,13 +200,6 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             active_set_size=None if self.active_set_size is None else self.active_set_size_,
             encoder_noise=self.encoder_noise * start.noise_share(self.n_features_in_, self.n_components),
         ).to(device, dtype)
-        self._train(rows, held_out)
-
-        # Any rows will do as support; random ones follow the data's density
-        chosen = torch.randperm(len(rows), generator=generator(self.seed_, "support"))[: self.support_size]
-        self.posterior_ = self._condition(rows, chosen)
-        self.embedding_ = self._encode(everything)
-        return self
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
         """Train the decoder on X and return the latents of its rows."""
@@ -144,37 +211,6 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             return N, N
         batch = min(self.batch_size, N)
         return batch, self.active_set_size if batch == self.batch_size else min(self.active_set_size, (batch + 1) // 2)
-
-    def _train(self, rows: ArrayRows, held_out: ArrayRows | None) -> None:
-        model = self.model_
-        steps_per_epoch = math.ceil(len(rows) / self.batch_size_)
-        epochs = self.max_epochs or min(max(MIN_EPOCHS, math.ceil(STEPS / steps_per_epoch)), MAX_EPOCHS)
-        self.history_: list[dict[str, float]] = []
-        best, best_state, patience = math.inf, None, 0
-        with progress_bar("training", epochs * steps_per_epoch, show=self.verbose) as update:
-
-            def on_step(step: int, total: int, loss: float) -> None:
-                epoch = math.ceil(step / steps_per_epoch)
-                update(step, f"epoch {epoch}/{epochs}  objective {-loss:.4f}  noise {float(model.noise.detach()):.3g}")
-
-            groups = model.parameter_groups(self.learning_rate, self.hyper_learning_rate)
-            for epoch in train(
-                model, rows, groups, batch_size=self.batch_size_, max_epochs=epochs, seed=self.seed_, on_step=on_step
-            ):
-                record = {name: value for name, value in asdict(epoch).items() if name != "monitored"}
-                self.history_.append(record | dict(epoch.monitored))
-                if held_out is None:
-                    continue
-                loss = self._held_out_loss(rows, held_out)
-                self.history_[-1]["held_out_loss"] = loss
-                best, patience = (loss, 0) if loss < best else (best, patience + 1)
-                if patience == 0:
-                    best_state = copy.deepcopy(model.state_dict())
-                if patience == self.early_stopping:
-                    break
-        if best_state is not None:
-            model.load_state_dict(best_state)
-        model.eval()
 
     @torch.no_grad()
     def _held_out_loss(self, rows: ArrayRows, held_out: ArrayRows) -> float:
@@ -193,27 +229,41 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     # ------------------------------------------------------------------------------------------------ using it
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: Any, *, out: Out | None = None) -> Array:
         """Latents [M, Q] of rows X [M, D].
 
         With a network this is one forward pass, the mean of q(z|x). With encoder="table" every row's position is found
         by optimising its density under the decoder, from several starts.
+
+        Parameters
+        ----------
+        X : array-like [M, D]
+            Whatever `fit` takes. Memory maps and Datasets are read a block at a time.
+        out : path or array, optional
+            Where the result goes, a block at a time: the name of a .npy file, which then comes back as a memory map, or
+            an array [M, Q].
         """
         check_is_fitted(self)
-        return self._encode(self._rows(X), known=False)
+        return self._encode(self._rows(X), known=False, out=out)
 
-    def predict(self, Z: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
+    def predict(self, Z: Any, return_std: bool = False, *, out: Any = None) -> Array | tuple[Array, Array]:
         """Decode latents Z [M, Q]: the mean [M, D] of an observation there and, if asked for, its standard deviation.
 
         The standard deviation is that of a new observation, noise included. It grows away from the support points.
         Rows with as many columns as the training data, rather than `n_components`, are encoded first: the result is
-        their reconstruction.
+        their reconstruction. `out` is as for `transform`; with return_std it is a pair.
         """
         check_is_fitted(self)
-        mean, var = self.posterior_.predict(check_latents(self, Z))
-        if not return_std:
-            return mean.numpy(force=True)
-        return mean.numpy(force=True), var.sqrt()[:, None].expand_as(mean).contiguous().numpy(force=True)
+        latents = check_latents(self, Z)
+        shape, dtype = (len(latents), self.n_features_in_), np.dtype(self.dtype)
+        outs = out if return_std and out is not None else (out, None)
+        with Sink(outs[0], shape, dtype) as mean, Sink(outs[1], shape if return_std else (0, 0), dtype) as std:
+            for block in self.posterior_.blocks(len(latents)):
+                m, var = self.posterior_.predict(latents[block])
+                mean.add(m.numpy(force=True))
+                if return_std:
+                    std.add(var.sqrt()[:, None].expand_as(m).numpy(force=True))
+        return (mean.result, std.result) if return_std else mean.result
 
     def inverse_transform(self, X: Any) -> Array:
         """The decoder's mean [M, D] at latents [M, Q]: `predict` under scikit-learn's name."""
@@ -221,19 +271,18 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         assert isinstance(mean, np.ndarray)
         return mean
 
-    def score_samples(self, X: Any) -> Array:
+    def score_samples(self, X: Any, *, out: Out | None = None) -> Array:
         """Log density [M] of each row under the decoder at its own latent position: low for anomalies.
 
         It measures reconstruction through the latent space, log N(x | m(z*), c(z*) I) with z* = transform(x), in nats
-        summed over features.
+        summed over features. `out` is as for `transform`.
         """
         check_is_fitted(self)
         rows = self._rows(X)
-        out = []
-        with torch.no_grad():
+        with Sink(out, (len(rows),), np.dtype(self.dtype)) as sink, torch.no_grad():
             for X_block, Z_block in self._encoded_blocks(rows, self.posterior_.block_size, known=False):
-                out.append(self.posterior_.log_density(X_block, Z_block))
-        return torch.cat(out).numpy(force=True)
+                sink.add(self.posterior_.log_density(X_block, Z_block).numpy(force=True))
+        return sink.result
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean of `score_samples`: what a grid search maximises."""
@@ -264,15 +313,19 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         if search:
             size = min(size, max(1, self.posterior_.block_size // latents.N_STARTS))
         with progress_bar("latents", len(rows), show=self.verbose and (search or len(rows) > 50 * size)) as update:
-            for first in range(0, len(rows), size):
-                index = torch.arange(first, min(first + size, len(rows)))
-                X = rows.gather(index)
+            done = 0
+            for X in rows.blocks(size):
+                index = torch.arange(done, done + len(X), device=self._device)
                 with torch.no_grad():
-                    yield X, latents.infer(self.posterior_, X) if search else encoder(X, index.to(self._device))[0]
-                update(first + len(index))
+                    yield X, latents.infer(self.posterior_, X) if search else encoder(X, index)[0]
+                done += len(X)
+                update(done)
 
-    def _encode(self, rows: ArrayRows, *, known: bool = True) -> Array:
-        return torch.cat([Z for _, Z in self._encoded_blocks(rows, ENCODE_ROWS, known=known)]).numpy(force=True)
+    def _encode(self, rows: ArrayRows, *, known: bool = True, out: Out | None = None) -> Array:
+        with Sink(out, (len(rows), self.n_components), np.dtype(self.dtype)) as sink:
+            for _, Z in self._encoded_blocks(rows, ENCODE_ROWS, known=known):
+                sink.add(Z.numpy(force=True))
+        return sink.result
 
     def explorer(
         self,
@@ -478,6 +531,11 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     def _device(self) -> torch.device:
         return self.torch_device()
 
+    @property
+    def _by_row(self) -> bool:
+        """Whether there is a parameter for every row."""
+        return isinstance(self.encoder, str) and self.encoder == "table"
+
     def _rows(self, X: Any) -> ArrayRows:
         return ArrayRows(check_rows(self, X, reset=False), self._dtype, self._device)
 
@@ -494,6 +552,12 @@ class GPLVM(SASGP):
     latents: Literal["bayesian", "point"] = "point"
     active_set_size: None = field(init=False, default=None)
     batch_size: int = field(init=False, default=SASGP.batch_size)
+
+
+def _keeper(checkpoint: str | Path | Keeper | None) -> Keeper:
+    if isinstance(checkpoint, Keeper):
+        return checkpoint
+    return Keeper(None if checkpoint is None else resolve(checkpoint))
 
 
 def _class_name(instance: object) -> str:

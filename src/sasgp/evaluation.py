@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sasgp import metrics
 from sasgp.datasets import Dataset
 from sasgp.errors import InputError
+from sasgp.rows import take_rows
 
 __all__ = [
     "Part",
@@ -31,7 +32,7 @@ Array = NDArray[Any]
 
 TEST_FRACTION, MAX_TEST_ROWS = 0.1, 10_000
 MIN_ROWS = 50  # below, nothing is held out unless asked for: neither part would be enough
-MAX_COPIED = 1 << 30  # bytes: larger data are cut in two, because a shuffle would copy them into memory
+MAX_COPIED = 1 << 26  # bytes: larger files are cut in two, because a shuffle would copy them into memory
 VALUES_AT_ONCE = 4_000_000
 NEIGHBOURS = (1, 15)
 FOLDS = 5
@@ -78,7 +79,7 @@ def hold_out(data: Dataset, fraction: float | None, seed: int) -> Split:
     fraction
         Share of the rows. None: a tenth, but at most 10 000 rows, and nothing of fewer than 50. 0: nothing.
     seed
-        Of the shuffle. Data larger than 1 GB are not shuffled: their last rows are held out, as they lie on disk.
+        Of the shuffle. Files above 64 MB that stay on disk are not shuffled: their last rows are held out.
     """
     X, y, N = data.X, tidy_labels(data.y), len(data.X)
     everything = Part(X, y, np.arange(N))
@@ -105,7 +106,7 @@ def hold_out(data: Dataset, fraction: float | None, seed: int) -> Split:
     def part(chosen: Any) -> Part:
         return Part(X[chosen], None if y is None else y[chosen], everything.rows[chosen])
 
-    if X.nbytes > MAX_COPIED:
+    if isinstance(X, np.memmap) and X.nbytes > MAX_COPIED:
         return Split(part(slice(0, N - n_test)), part(slice(N - n_test, N)), "the last rows")
     order = np.random.default_rng(seed).permutation(N)
     return Split(part(np.sort(order[n_test:])), part(np.sort(order[:n_test])), "drawn at random")
@@ -116,7 +117,7 @@ def quality(model: Model, split: Split, Z_test: Array | None, seed: int) -> dict
     train, test = split.train, split.test
     if test is None or Z_test is None:
         some = np.sort(np.random.default_rng(seed).permutation(len(train.X))[:MAX_EVALUATED])
-        X, y, Z = train.X[some], None if train.y is None else train.y[some], model.embedding_[some]
+        X, y, Z = take_rows(train.X, some), None if train.y is None else train.y[some], model.embedding_[some]
         neighbours = knn_cross_validated(Z, y)
     else:
         X, y, Z = test.X, test.y, Z_test
@@ -182,7 +183,7 @@ def pca_rmse(X_train: Array, X: Array, n_components: int, seed: int) -> float:
     N, D = X_train.shape
     n_rows = min(N, PCA_ROWS, max(PCA_VALUES // D, 10 * n_components))
     some = np.sort(np.random.default_rng(seed).choice(N, n_rows, replace=False))
-    rows = X_train[some].astype(np.float64 if X_train.dtype == np.float64 else np.float32)
+    rows = take_rows(X_train, some).astype(np.float64 if X_train.dtype == np.float64 else np.float32)
     mean = rows.mean(0)
     # sklearn's PCA divides by the variance, and constant data have none
     axes = randomized_svd(rows - mean, min(n_components, *rows.shape), random_state=seed)[2]  # [Q, D]

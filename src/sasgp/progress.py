@@ -1,19 +1,25 @@
 """Progress bars, on standard error and only where it is a terminal (or a notebook)."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-__all__ = ["progress_bar"]
+__all__ = ["progress_bar", "rank_of_process"]
+
+
+def rank_of_process() -> int:
+    """The number that torchrun gave to this process; 0 where there is no torchrun. Only that one shows and writes."""
+    return int(os.environ.get("RANK", "0")) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else 0
 
 
 @contextmanager
 def progress_bar(description: str, total: int, *, show: bool = True) -> Iterator[Callable[..., None]]:
     """A bar for `total` units of work. Yields `update(completed, note="")`; with show=False it does nothing."""
     console = Console(stderr=True)
-    if not (show and (console.is_terminal or console.is_jupyter)):
+    if rank_of_process() or not (show and (console.is_terminal or console.is_jupyter)):
         yield lambda completed, note="": None
         return
     columns = (  # 80 characters in all, with the longest note that training has

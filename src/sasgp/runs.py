@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from sasgp.errors import InputError
 from sasgp.files import real_path, writable
+from sasgp.unfinished import check_no_other
 
 __all__ = ["Embedding", "Run", "check_new", "created", "find"]
 
@@ -46,6 +47,7 @@ def check_new(path: Path, *, overwrite: bool) -> None:
     if path.exists() and not path.is_dir():
         raise InputError(f"--out must be a folder for the run. Got the file {path}; name another.")
     if path.is_dir() and not overwrite:
+        check_no_other(path, overwrite=overwrite)
         if any((path / name).exists() for name in FILES):
             raise InputError(f"{path} already holds a run; add --overwrite to replace it, or choose another --out.")
         if any(not file.name.startswith(".") for file in path.iterdir()):
@@ -198,6 +200,7 @@ def find(path: Path) -> Run:
     if not path.is_dir():
         return Run(path)  # whatever is wrong with it, reading it tells
     if not (path / MODEL).is_file():
+        check_no_other(path, overwrite=False)
         raise InputError(
             f"MODEL must be the folder of a run, or a .safetensors file. Got {path}, a folder without {MODEL}; "
             "name the folder that was the --out of `sasgp fit`."

@@ -37,10 +37,12 @@ def encoder(
     Z: Tensor | None,
     seed: int,
     update: Callable[[int], None],
+    *,
+    fitted: bool = True,
 ) -> Encoder:
     """An encoder that starts from a layout: the given one, Z [N, Q], or projections as `settings.init` says.
 
-    A user's module is taken as it is.
+    A user's module is taken as it is. With fitted=False a network has the right shape alone.
     """
     bayesian = settings.latents == "bayesian"
     if isinstance(settings.encoder, nn.Module):
@@ -62,15 +64,16 @@ def encoder(
             return Z[rows.to(Z.device)]
 
     if settings.encoder == "table":
-        indices = torch.arange(len(data))
-        blocks = [indices[i : i + ENCODE_ROWS] for i in range(0, len(data), ENCODE_ROWS)]
-        start = torch.cat([layout(data.gather(rows), rows) for rows in blocks])
+        first = range(0, len(data), ENCODE_ROWS)
+        blocks = zip(first, data.blocks(ENCODE_ROWS), strict=True)
+        start = torch.cat([layout(X, torch.arange(i, i + len(X))) for i, X in blocks])
         # Rows that coincide, or a direction without variance, would never part: equal positions have equal gradients
         apart = torch.randn(start.shape, generator=generator(seed, "table"), dtype=start.dtype).to(start.device)
         return Table(start + 0.01 * apart, variance=bayesian)
 
     net = network(settings, centre, math.sqrt(variance), seed)
-    fit_encoder(net, data, layout, seed, update)
+    if fitted:
+        fit_encoder(net, data, layout, seed, update)
     return net
 
 

@@ -100,13 +100,31 @@ class SASDecoder(nn.Module):
     def parameter_groups(self, learning_rate: float, hyper_learning_rate: float) -> list[dict[str, object]]:
         """Groups for Adam: the encoder, then kernel and noise."""
         return [
-            {"params": list(self.encoder.parameters()), "lr": learning_rate},
+            {"params": list(self.encoder.parameters()), "lr": learning_rate, "rows": not self.encoder.amortised},
             {"params": [*self.kernel.parameters(), self.log_noise], "lr": hyper_learning_rate},
         ]
 
     def monitor(self) -> dict[str, float]:
         """What a progress bar shows of the model."""
         return {"noise": float(self.noise.detach())}
+
+    @torch.no_grad()
+    def diagnose(self, X: Tensor, rows: Tensor) -> dict[str, float]:
+        """What to look at when a batch gives no finite numbers: hyperparameters, and the least pivot of its factor."""
+        found = self.monitor()
+        for name, value in self.kernel.named_parameters():
+            if name.endswith(("raw_lengthscale", "raw_outputscale")):
+                constraint = self.kernel.constraint_for_parameter_name(name)
+                found[name.rpartition("raw_")[2]] = float(constraint.transform(value).min())
+        A = len(X) if self.active_set_size is None else self.active_set_size
+        mu = self.encoder(X, rows)[0]
+        found["largest latent"] = float(mu.abs().max())
+        K = self.kernel(mu[:A]).to_dense().double() + self.noise.double() * torch.eye(A, device=X.device)
+        # K = L Lᵀ fails where a pivot L_ii² is not positive; its eigenvalues tell by how much
+        found["smallest pivot"] = (
+            float(torch.linalg.cholesky_ex(K).L.diagonal().square().min()) if K.isfinite().all() else math.nan
+        )
+        return found
 
     def condition(self, X: Tensor, Z: Tensor) -> Posterior:
         """The decoder given support points: observations [S, D] and their latents [S, Q]."""

@@ -1,0 +1,89 @@
+"""What to do after every epoch: callbacks for `fit(callback=...)`, each called with the estimator and the record.
+
+from sasgp.watching import TensorBoard
+
+SASGP().fit(X, callback=TensorBoard("logs", X[:2000], y[:2000]))      # needs the extra: pip install sasgp[tensorboard]
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sasgp.errors import InputError
+
+__all__ = ["History", "TensorBoard", "every"]
+
+
+class History:
+    """A file with a JSON line for every epoch, written as training goes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.begun = path, False
+
+    def __call__(self, estimator: Any, record: dict[str, Any]) -> None:
+        # At first all of it: after a resume the file may hold epochs that came after the checkpoint
+        records = [record] if self.begun else estimator.history_
+        with self.path.open("a" if self.begun else "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(line) + "\n" for line in records)
+        self.begun = True
+
+
+class TensorBoard:
+    """Scalars of every record and, where rows are given, a picture of their latents.
+
+    Parameters
+    ----------
+    folder : path
+        Where the event files go.
+    X : array [M, D], optional
+        Rows to draw; a few thousand show enough.
+    labels : array [M], optional
+        Colours for them.
+    """
+
+    def __init__(self, folder: str | Path, X: NDArray[Any] | None = None, labels: NDArray[Any] | None = None) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise InputError(
+                "TensorBoard's event files need the package tensorboard. Got none; pip install 'sasgp[tensorboard]'."
+            ) from error
+        self.writer: Any = SummaryWriter(str(folder))
+        self.X, self.labels = X, labels
+
+    def __call__(self, estimator: Any, record: dict[str, Any]) -> None:
+        for name, value in record.items():
+            if name != "epoch" and value is not None:
+                self.writer.add_scalar(name, value, record["epoch"])
+        if self.X is not None and estimator.model_.encoder.amortised:
+            self.writer.add_figure("latents", self._picture(estimator), record["epoch"])
+        self.writer.flush()
+
+    def _picture(self, estimator: Any) -> Any:
+        from matplotlib.figure import Figure
+
+        mean = estimator.model_.mean
+        with torch.no_grad():
+            Z = estimator.model_.encoder(torch.as_tensor(np.asarray(self.X)).to(mean.device, mean.dtype))[0].cpu()
+        figure = Figure(figsize=(6, 6))
+        axes = figure.add_subplot()
+        known, colour = np.empty(0), None
+        if self.labels is not None:
+            known, colour = np.unique(self.labels, return_inverse=True)
+        axes.scatter(Z[:, 0], Z[:, min(1, Z.shape[1] - 1)], s=3, c=colour, cmap="tab10" if len(known) <= 10 else None)
+        return figure
+
+
+def every(callbacks: Sequence[Callable[[Any, dict[str, Any]], None]]) -> Callable[[Any, dict[str, Any]], None]:
+    """One callback for several."""
+
+    def call(estimator: Any, record: dict[str, Any]) -> None:
+        for callback in callbacks:
+            callback(estimator, record)
+
+    return call
