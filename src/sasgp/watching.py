@@ -72,10 +72,11 @@ class TensorBoard:
             Z = estimator.model_.encoder(torch.as_tensor(np.asarray(self.X)).to(mean.device, mean.dtype))[0].cpu()
         figure = Figure(figsize=(6, 6))
         axes = figure.add_subplot()
-        known, colour = np.empty(0), None
+        colours: dict[str, Any] = {}
         if self.labels is not None:
-            known, colour = np.unique(self.labels, return_inverse=True)
-        axes.scatter(Z[:, 0], Z[:, min(1, Z.shape[1] - 1)], s=3, c=colour, cmap="tab10" if len(known) <= 10 else None)
+            known, which = np.unique(self.labels, return_inverse=True)
+            colours = {"c": which, "cmap": "tab10" if len(known) <= 10 else None}
+        axes.scatter(Z[:, 0], Z[:, min(1, Z.shape[1] - 1)], s=3, **colours)
         return figure
 
 
