@@ -103,6 +103,21 @@ def test_blocks_give_what_one_call_gives(data, monkeypatch, rows_a_block):
     assert_close(in_blocks[1], var)
 
 
+def test_samples_of_many_points_come_in_parts(monkeypatch, rng):
+    # Two parts of two points each: what each part alone would be, drawn one after the other from the same generator
+    from gpytorch.kernels import RBFKernel
+
+    from sasgp import posterior as module
+
+    Z, X = torch.randn(5, 2, generator=rng), torch.randn(5, 3, generator=rng)
+    posterior = Posterior(RBFKernel(), torch.tensor(0.1), Z, X, X.mean(0))
+    monkeypatch.setattr(module, "JOINT", 2)
+    both = posterior.sample(Z[:4], torch.Generator().manual_seed(1))
+    draw = torch.Generator().manual_seed(1)
+    parts = torch.cat([posterior.sample(Z[:2], draw), posterior.sample(Z[2:4], draw)])
+    assert torch.equal(both, parts)
+
+
 def test_a_support_larger_than_a_block_still_answers(data, monkeypatch):
     expected = condition(data).predict(data[2])[0]
     monkeypatch.setattr("sasgp.posterior.BLOCK_ELEMENTS", 1)

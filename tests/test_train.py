@@ -209,3 +209,12 @@ def test_one_cycle_starts_peaks_and_ends_where_it_says():
     up, down = ([one_cycle(t) for t in np.linspace(*ends, 50)] for ends in ((0, 0.3), (0.3, 1)))
     assert up == sorted(up)
     assert down == sorted(down, reverse=True)
+
+
+def test_a_smaller_share_has_as_many_batches_wherever_it_goes_on():
+    # 718 rows make one batch of 718, 719 make two: with at_least=2 both shares of 1437 rows have two, from any start
+    for n_rows in (718, 719):
+        for first in (0, 1, 2):
+            plan = list(batches(n_rows, 718, 0, 0, first=first, at_least=2))
+            assert len(plan) == 2 - first
+            assert all(len(rows.unique()) == 718 for rows in plan)

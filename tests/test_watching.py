@@ -41,6 +41,15 @@ def test_tensorboard_gets_every_number_and_the_latents(X, tmp_path, labels):
     assert events.Images("latents")[0].encoded_image_string.startswith(b"\x89PNG")
 
 
+def test_a_history_that_cannot_be_written_does_not_stop_training(X, tmp_path):
+    path = tmp_path / "gone" / "history.jsonl"
+    home = lambda model, record: path.parent.mkdir() if record["epoch"] == 3 else None  # noqa: E731
+    with pytest.warns(UserWarning, match="training goes on"):
+        model = SASGP(max_epochs=4, random_state=0).fit(X, callback=every([home, History(path)]))
+    # Once it can be written, all of it is there
+    assert [json.loads(line) for line in path.read_text().splitlines()] == model.history_
+
+
 def test_a_missing_extra_is_named(X, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(InputError, match=r"sasgp\[tensorboard\]"):

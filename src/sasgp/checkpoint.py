@@ -121,10 +121,10 @@ def fingerprint(n_rows: int, sample: NDArray[Any], settings: Mapping[str, Any]) 
 
 def described(value: object) -> Any:
     """A setting as JSON would have it; modules by their structure, arrays by a hash."""
+    if isinstance(value, np.generic):  # first, as numpy's float64 is a float, too
+        return value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, np.number):
-        return value.item()
     if isinstance(value, torch.nn.Module):
         shapes = [(name, tuple(tensor.shape)) for name, tensor in value.state_dict().items()]
         return f"{type(value).__name__} {hashlib.blake2b(repr(shapes).encode(), digest_size=4).hexdigest()}"

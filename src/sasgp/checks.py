@@ -51,7 +51,7 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     if reset and len(X) < 2:
         raise InputError(f"Expected at least 2 rows to train on. Got n_samples = {len(X)}: 1 sample has no neighbours.")
     check_finite(X)
-    if estimator.dtype == "float32" and X.dtype == np.float64:
+    if estimator.dtype == "float32" and X.dtype.kind == "f" and X.dtype.itemsize >= 4:
         largest = max(float(np.abs(block).max()) for _, block in row_blocks(X))
         if largest > MAX_FLOAT32:
             raise InputError(
@@ -63,6 +63,8 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
 
 def check_latents(estimator: BaseEstimator, Z: Any) -> Tensor:
     """Latents [M, Q] as a tensor. Rows as wide as the training data are taken for observations and encoded first."""
+    if isinstance(Z, Dataset):
+        Z = estimator.transform(Z)
     width = np.shape(Z)[1] if len(np.shape(Z)) == 2 else None
     if width is not None and width != estimator.n_components:
         if width != estimator.n_features_in_:

@@ -173,7 +173,7 @@ def fit(
         _draw(estimator, embedding, dataset, run)
         with files.replacing(run / runs.EXPLORER) as file:
             _explorer(estimator, embedding, dataset, dataset.name).save(file)
-        _show(_summary(info, out if run == files.real_path(out) else run))
+        _show(_summary(info, out))
         if open_:
             _open(run / runs.EXPLORER)
 
@@ -191,7 +191,9 @@ def _asked(
     from sasgp.datasets import NAMES
 
     def absolute(path: str | None) -> str | None:
-        return str(Path(path).expanduser().resolve()) if path is not None and Path(path).expanduser().exists() else path
+        return (
+            str(Path(path).expanduser().resolve()) if path is not None and Path(path).expanduser().is_file() else path
+        )
 
     return {
         "data": data if data in NAMES else absolute(data),
@@ -234,7 +236,7 @@ def _write(
         embedding = embedding.as_train(runs.Embedding(test.rows, Z_test, test.y), by_row=dataset.X_test is None)
     metrics = quality(estimator, split, Z_test, seed)
     info = _info(source, dataset, split, estimator, seconds, metrics)
-    with runs.created(out, overwrite=True) as (folder, run):  # `begun` has made it ours
+    with runs.created(out) as (folder, run):
         estimator.save(folder / runs.MODEL)
         embedding.write(folder / runs.EMBEDDING)
         lines = "".join(json.dumps(record) + "\n" for record in estimator.history_)

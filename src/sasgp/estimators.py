@@ -8,6 +8,7 @@ Arrays go in and come out; tensors stay inside.
 """
 
 import copy
+import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from sasgp import __version__, kernels, latents, start, storage
 from sasgp.checkpoint import Keeper, differences, fingerprint, resolve, sampled
@@ -144,9 +146,9 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             raise InputError(
                 f"The exact GP-LVM has one batch, all rows. Got {ranks.world} processes for it; use one, or SASGP."
             )
-        seed = int(check_random_state(self.random_state).randint(2**31)) if saved is None else saved["seed"]
+        seed = _seed(self.random_state) if saved is None else saved["seed"]
         self.seed_ = int(agreed(ranks, seed, device))
-        self._n_features_out = self.n_components
+        self._n_features_out = int(self.n_components)
 
         rows = everything = ArrayRows(array, dtype, device)
         held_out = None
@@ -209,8 +211,8 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """Batch and active set for N rows: as asked for, or what the data allow."""
         if self.active_set_size is None:
             return N, N
-        batch = min(self.batch_size, N)
-        return batch, self.active_set_size if batch == self.batch_size else min(self.active_set_size, (batch + 1) // 2)
+        batch, active = min(int(self.batch_size), N), int(self.active_set_size)
+        return batch, active if batch == self.batch_size else min(active, (batch + 1) // 2)
 
     @torch.no_grad()
     def _held_out_loss(self, rows: ArrayRows, held_out: ArrayRows) -> float:
@@ -302,7 +304,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         check_is_fitted(self)
         if n_samples < 1:
             raise InputError(f"n_samples must be at least 1. Got {n_samples}.")
-        draw = generator(int(check_random_state(random_state).randint(2**31)), "sample")
+        draw = generator(_seed(random_state), "sample")
         Z = torch.randn(n_samples, self.n_components, generator=draw, dtype=self._dtype).to(self._device)
         return self.posterior_.sample(Z, draw, noise=noise).numpy(force=True)
 
@@ -362,7 +364,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         if X is not None:
-            if np.ndim(X) > 2:
+            if not isinstance(X, Dataset) and np.ndim(X) > 2:
                 array = np.asarray(X)
                 image_shape = array.shape[1:] if image_shape is None else image_shape
                 X = array.reshape(len(array), -1)
@@ -408,9 +410,11 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         if not isinstance(self.init, str):
             settings["init"] = {"array": "init"}
             tensors["init"] = torch.as_tensor(np.asarray(self.init, np.float64))
-        if not isinstance(self.random_state, int | None):
+        if not isinstance(self.random_state, int | np.integer | None):
             settings["random_state"] = self.seed_
 
+        # Settings may be numpy's numbers, as from a grid search over np.arange; JSON knows Python's
+        settings = {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
         fitted = {name: getattr(self, name) for name in self._SAVED}
         names = getattr(self, "feature_names_in_", None)
         header = {
@@ -558,6 +562,11 @@ def _keeper(checkpoint: str | Path | Keeper | None) -> Keeper:
     if isinstance(checkpoint, Keeper):
         return checkpoint
     return Keeper(None if checkpoint is None else resolve(checkpoint))
+
+
+def _seed(random_state: Any) -> int:
+    """A seed from what scikit-learn takes for one. None is fresh entropy: numpy's global state stays as it is."""
+    return secrets.randbelow(2**31) if random_state is None else int(check_random_state(random_state).randint(2**31))
 
 
 def _class_name(instance: object) -> str:

@@ -69,11 +69,12 @@ def fit_model(
         Called after every epoch, in rank 0.
     """
     model, device = estimator.model_, estimator.torch_device()
-    groups = model.parameter_groups(estimator.learning_rate, estimator.hyper_learning_rate)
+    # Plain numbers: numpy's own would make a checkpoint that `weights_only` refuses
+    groups = model.parameter_groups(float(estimator.learning_rate), float(estimator.hyper_learning_rate))
     best: dict[str, Any] = {"loss": math.inf, "state": None, "patience": 0}
     estimator.history_ = []
     steps_per_epoch = math.ceil(len(rows) / (estimator.batch_size_ * ranks.world))
-    epochs = estimator.max_epochs or min(max(MIN_EPOCHS, math.ceil(STEPS / steps_per_epoch)), MAX_EPOCHS)
+    epochs = int(estimator.max_epochs or 0) or min(max(MIN_EPOCHS, math.ceil(STEPS / steps_per_epoch)), MAX_EPOCHS)
     if saved is not None:
         epochs, best, estimator.history_ = saved["epochs"], dict(saved["best"]), list(saved["history"])
     elif ranks.world > 1:

@@ -19,6 +19,7 @@ from sasgp.objective import LOG_2PI, cholesky
 
 __all__ = ["Posterior"]
 
+JOINT = 2000  # points that a sample is drawn for at once: 32 MB of covariance
 BLOCK_ELEMENTS = 4_000_000  # of k(z*, Z_S): 32 MB
 
 
@@ -86,7 +87,13 @@ class Posterior:
 
     @torch.no_grad()
     def sample(self, Z: Tensor, generator: torch.Generator, *, noise: bool = True) -> Tensor:
-        """Draw [M, D] jointly at the given z: one function for each feature, with or without observation noise."""
+        """Draw [M, D] jointly at the given z: one function for each feature, with or without observation noise.
+
+        Of more than `JOINT` points each such part is a draw of its own: the covariance of all would not fit in memory.
+        """
+        return torch.cat([self._sample(part, generator, noise) for part in Z.split(JOINT)])  # type: ignore[no-untyped-call]
+
+    def _sample(self, Z: Tensor, generator: torch.Generator, noise: bool) -> Tensor:
         # f ~ N(m, C)          C = K_** − V Vᵀ          V = k_*S L⁻ᵀ
         Z = Z.double()
         V = self.kernel(Z, self.Z.double()).to_dense() @ self.L_inv.T  # [M, S]

@@ -109,7 +109,7 @@ def _reader(array: Any) -> FileReader | None:
         return None
     try:
         return FileReader(array) if isinstance(array, np.memmap) else None
-    except ValueError:
+    except (ValueError, OSError):  # OSError: the file has gone, but its map lives
         return None
 
 

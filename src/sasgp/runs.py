@@ -55,21 +55,18 @@ def check_new(path: Path, *, overwrite: bool) -> None:
                 f"{path} holds files that are no run; choose an empty or new folder for --out, or add --overwrite to "
                 "write beside them."
             )
-    with created(path, overwrite=overwrite):
+    with created(path):
         pass
 
 
 @contextmanager
-def created(path: Path, *, overwrite: bool) -> Iterator[tuple[Path, Path]]:
+def created(path: Path) -> Iterator[tuple[Path, Path]]:
     """A temporary folder to write a run into, and the place where it appears at the end, when all went well.
 
-    Of a folder that is there already, only the files of a run are replaced. Where the folder has been filled since
-    `check_new` and may not be overwritten, the run appears beside it: nobody trains twice for that. A folder into
-    which nothing was written leaves no trace.
+    Of a folder that is there already, only the files of a run are replaced. A folder into which nothing was written
+    leaves no trace.
     """
     path = real_path(path)
-    if not overwrite:
-        path = _free(path)
     missing = [folder for folder in path.parents if not folder.exists()]
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     done = False
@@ -88,14 +85,6 @@ def created(path: Path, *, overwrite: bool) -> Iterator[tuple[Path, Path]]:
         for folder in missing if not done else ():
             with suppress(OSError):  # somebody else may use it by now
                 folder.rmdir()
-
-
-def _free(path: Path) -> Path:
-    """The path, or the first of path-2, path-3, … where nothing is."""
-    number, free = 2, path
-    while free.is_dir() and any((free / name).exists() for name in FILES):
-        number, free = number + 1, path.with_name(f"{path.name}-{number}")
-    return free
 
 
 def _move(temporary: Path, path: Path) -> None:

@@ -133,6 +133,7 @@ def batches(
     segments: Callable[[torch.Generator], Iterable[Tensor]] | None = None,
     first: int = 0,
     group: int = 1,
+    at_least: int = 0,
 ) -> Iterator[Tensor]:
     """Row indices of an epoch's batches: every row at least once, every batch of full size and a uniform draw.
 
@@ -148,9 +149,12 @@ def batches(
         Batches to leave out at the start: they were done before.
     group : int
         The number of those that follow is a multiple of this, so that every process has as many.
+    at_least : int
+        Batches of the whole epoch, where that is more than the rows make: a process with a smaller share of the rows
+        has as many as the others.
     """
     batch_size = min(batch_size, n_rows)
-    n_batches = math.ceil(n_rows / batch_size)
+    n_batches = max(math.ceil(n_rows / batch_size), at_least)
     n_batches = first + math.ceil((n_batches - first) / group) * group
     draw = generator(seed, "epoch", epoch)
     rest = head = torch.empty(0, dtype=torch.int64)
@@ -320,14 +324,12 @@ class Training:
             lambda draw: [torch.randperm(len(self.data), generator=draw)]
         )
         owned, n_owned = self.owned, int(self.owned.sum())
-        # Shares differ by a row at the most; `group` makes their batches as many
-        per_epoch, done = self.n_batches // world, here.batch // world
         return batches(
             n_owned,
             *key,
             segments=lambda draw: (segment[owned[segment]] for segment in whole(draw)),
-            first=done,
-            group=max(per_epoch - done, 1),
+            first=here.batch // world,
+            at_least=self.n_batches // world,  # shares differ by a row at the most, and that may be a batch
         )
 
     def _step(self, X: Tensor, rows: Tensor, n_total: int) -> bool:

@@ -23,6 +23,7 @@ from sasgp.progress import rank_of_process
 
 __all__ = ["FOLDER", "Work", "begun", "check_no_other", "request"]
 
+ANYWHERE = ("device", "verbose")  # options that change nothing that is learnt: they may be others now
 FOLDER, INFO, HISTORY = "unfinished", "run.json", "history.jsonl"
 
 
@@ -73,14 +74,14 @@ def request(run: Path, given: Mapping[str, Any], defaults: Mapping[str, Any]) ->
     other = [
         f"{name}: {then.get(name)!r} in the run, {value!r} now"
         for name, value in given.items()
-        if value != defaults.get(name) and value != then.get(name)
+        if name not in ANYWHERE and value != defaults.get(name) and value != then.get(name)
     ]
     if other:
         raise InputError(
             f"--resume goes on with the data and the options of the run. Got others: {'; '.join(other)}. Leave them "
             "out, or start a new run."
         )
-    return then
+    return then | {name: given[name] for name in ANYWHERE if given[name] != defaults.get(name)}
 
 
 @contextmanager

@@ -6,6 +6,7 @@ SASGP().fit(X, callback=TensorBoard("logs", X[:2000], y[:2000]))      # needs th
 """
 
 import json
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,19 @@ class History:
     """A file with a JSON line for every epoch, written as training goes."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.begun = path, False
+        self.path, self.begun, self.warned = path, False, False
 
     def __call__(self, estimator: Any, record: dict[str, Any]) -> None:
         # At first all of it: after a resume the file may hold epochs that came after the checkpoint
         records = [record] if self.begun else estimator.history_
-        with self.path.open("a" if self.begun else "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(line) + "\n" for line in records)
-        self.begun = True
+        try:
+            with self.path.open("a" if self.begun else "w", encoding="utf-8") as file:
+                file.writelines(json.dumps(line) + "\n" for line in records)
+            self.begun = True
+        except OSError as error:  # training is worth more than its diary: all of it is tried again after the next epoch
+            if not self.warned:
+                warnings.warn(f"{self.path} cannot be written ({error.strerror}); training goes on.", stacklevel=2)
+            self.begun, self.warned = False, True
 
 
 class TensorBoard:

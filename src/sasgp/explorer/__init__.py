@@ -20,6 +20,7 @@ from sasgp.explorer.decoder import Box, Decoder, packed_decoder, packed_sd
 from sasgp.explorer.packing import pack
 from sasgp.explorer.page import Explorer
 from sasgp.images import CHANNELS, Shades, check_shape, guess_shape
+from sasgp.rows import take_rows
 
 __all__ = ["Explorer", "explore"]
 
@@ -78,7 +79,7 @@ def explore(
     posterior = getattr(model, "posterior_", None)
     support = None if posterior is None else posterior.X.numpy(force=True)
     known_rows = support if X is None else X
-    sample = np.empty((0, D)) if known_rows is None else np.asarray(known_rows[:: max(1, len(known_rows) // 2000)])
+    sample = np.empty((0, D)) if known_rows is None else _spread(known_rows)
     if not len(sample):
         sample = np.asarray(model.predict(points[shown[:2000]]))
     if image_shape is None:
@@ -151,3 +152,8 @@ def _image(shape: tuple[int, ...], shades: Shades) -> dict[str, Any]:
         "high": shades.high,
         "writing": shades.writing,
     }
+
+
+def _spread(X: Array) -> Array:
+    """About 2000 rows from all over X, which may be on disk."""
+    return take_rows(X, np.arange(0, len(X), max(1, len(X) // 2000)))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sasgp.errors import InputError
 from sasgp.explorer.packing import Packed, pack
 from sasgp.labels import Labels
+from sasgp.rows import take_rows
 
 __all__ = ["Observed", "columns_of", "packed_columns", "packed_observed", "shown_rows"]
 
@@ -70,7 +71,7 @@ class Observed:
         """As many of the rows shown as there is room for, at random. `X` may be on disk."""
         most = max(1, OBSERVED_BYTES // (bytes_a_value * X.shape[1]))
         places = np.sort(np.random.default_rng(0).permutation(len(rows))[:most])
-        return cls(np.asarray(X[rows[places]]), Z[rows[places]], places)
+        return cls(take_rows(X, rows[places]), Z[rows[places]], places)
 
 
 def packed_observed(observed: Observed, shades: Any) -> Packed:
@@ -88,5 +89,5 @@ def packed_observed(observed: Observed, shades: Any) -> Packed:
 def feature_columns(X: Array, rows: Array, names: Sequence[str]) -> dict[str, Array]:
     """The data's own columns to colour by, of those rows, as many as there is room for."""
     most = COLUMN_BYTES // (4 * len(rows))
-    values = np.asarray(X[rows, :most], dtype=np.float64)
+    values = take_rows(X, rows)[:, :most].astype(np.float64)
     return {name: values[:, d] for d, name in enumerate(names[:most])}
