@@ -104,7 +104,8 @@ def fit_model(
             "best": best,
             "training": training.state_dict(),  # in every process: each has a part
         }
-        return keeper.save(state) if first and keeper.path is not None else False
+        written = keeper.save(state) if first and keeper.path is not None else False
+        return anywhere(ranks, written, device)  # all wait for it: none may go on from the file before it is there
 
     def after_epoch(epoch: Epoch) -> None:
         record = {name: value for name, value in asdict(epoch).items() if name != "monitored"}
