@@ -829,6 +829,9 @@ def _show(sections: list[Section]) -> None:
 
 def main(tokens: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
+    # Threads of torch that wait for each other spin for milliseconds by default, which a machine that others use, too,
+    # pays for twice. It has to be said before torch is loaded
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     try:
         app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
