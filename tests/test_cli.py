@@ -282,7 +282,7 @@ def test_a_failed_fit_leaves_nothing_or_a_way_to_go_on(home, here, error, sasgp,
 def test_an_interrupted_process_leaves_nothing_or_a_way_to_go_on(home, here):
     tokens = ["fit", f"{home}/images.npy", "--out", "runs/new", "--max-epochs", "1000000"]
     process = subprocess.Popen([sys.executable, "-m", "sasgp", *tokens], stderr=subprocess.PIPE, text=True)
-    while not Path("runs/new/unfinished/run.json").exists():
+    while not Path("runs/new/unfinished/history.jsonl").exists():
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
