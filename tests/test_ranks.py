@@ -289,3 +289,8 @@ if __name__ == "__main__":
         except RankError as error:
             print(f"RankError: {error}", file=sys.stderr)  # noqa: T201
             os._exit(1)
+    # A worker of gloo that outlives the group may abort the process at its end
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    left = [name for name in names if "gloo" in name]
+    if left:
+        sys.exit(f"Expected no threads of the group after it. Got {left}.")

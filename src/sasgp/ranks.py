@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from importlib import import_module
 
 import torch
 import torch.distributed as dist
@@ -75,6 +76,9 @@ def joined(device: torch.device) -> Iterator[Ranks]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
         yield Alone()
         return
+    # Loaded after the group, as an optimiser's first use does, this module keeps the group in its default arguments for
+    # ever. Its worker threads then outlive the interpreter, and one that lets go of a tensor aborts the process.
+    import_module("torch.distributed.nn.functional")
     if device.type == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
