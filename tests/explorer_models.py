@@ -20,7 +20,7 @@ from sasgp.posterior import Posterior
 class Decoder:
     """A model as the explorer knows it, conditioned on rows that a smooth function made of random latents."""
 
-    def __init__(self, kernel, *, Q=2, D=6, S=60, N=200, noise=0.02, low=0.0, high=1.0, seed=0):
+    def __init__(self, kernel, *, Q=2, D=6, S=60, N=200, noise=0.02, low=0.0, high=1.0, seed=0, scales=None):
         draw = np.random.default_rng(seed)
         self.n_components, self.n_features_in_ = Q, D
         self.embedding_ = draw.normal(size=(N, Q)).astype(np.float32)
@@ -30,11 +30,11 @@ class Decoder:
         scale = (high - low) ** 2
         kernel = ScaleKernel(kernel)
         kernel.outputscale = 0.1 * scale
-        self.posterior_ = Posterior(kernel, torch.tensor(noise * scale), Z, X, X.mean(0))
+        self.posterior_ = Posterior(kernel, torch.tensor(noise * scale), Z, X, X.mean(0), scales)
 
     def predict(self, Z, return_std=False):
         mean, var = self.posterior_.predict(torch.as_tensor(np.asarray(Z), dtype=torch.float32))
-        return (mean.numpy(), var.sqrt()[:, None].expand_as(mean).numpy()) if return_std else mean.numpy()
+        return (mean.numpy(), var.sqrt().expand_as(mean).numpy()) if return_std else mean.numpy()
 
 
 class OwnKernel(RBFKernel):

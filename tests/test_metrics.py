@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import chisquare, norm
 
 from sasgp import metrics
 from sasgp.errors import InputError
@@ -120,3 +120,34 @@ def test_neighbours_against_a_loop():
 def test_what_does_not_fit_is_said(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+# ---- calibration ----
+
+
+@pytest.mark.parametrize("blocks", [1, 7])
+def test_pit_is_flat_where_predictions_are_calibrated(blocks, monkeypatch):
+    rng = np.random.default_rng(0)
+    mean, std = rng.normal(size=(4000, 5)), rng.uniform(0.1, 3, size=(4000, 5))
+    X = mean + std * rng.normal(size=mean.shape)
+    monkeypatch.setattr("sasgp.metrics.BLOCK", mean.size // blocks)
+    counts = metrics.pit_counts(X, mean, std**2)
+    assert counts.sum() == X.size
+    assert chisquare(counts).pvalue > 1e-3
+    for level in (0.5, 0.9, 0.99):
+        assert metrics.coverage(counts, level) == pytest.approx(level, abs=0.01)
+
+
+def test_coverage_is_that_of_the_interval_itself():
+    rng = np.random.default_rng(1)
+    X, mean, var = rng.normal(size=(300, 4)), rng.normal(size=(300, 4)), rng.uniform(0.5, 2, size=300)
+    counts = metrics.pit_counts(X, mean, var)
+    for level in (0.5, 0.9, 0.99):
+        half = norm.ppf((1 + level) / 2) * np.sqrt(var)[:, None]
+        assert metrics.coverage(counts, level) == pytest.approx((abs(X - mean) <= half).mean(), abs=1e-12)
+    assert metrics.coverage(metrics.pit_counts(mean + 1e9, mean, 1.0), 0.99) == 0  # far outside is counted, too
+
+
+def test_levels_between_the_edges_of_bins():
+    with pytest.raises(InputError, match=r"multiple of 0.01.*Got 0.955"):
+        metrics.coverage(np.ones(200), 0.955)

@@ -41,18 +41,17 @@ def kernel_parts(kernel, Z, A):
 # ---- gradient ----
 
 
-def check_gradient(kernel, rng, *, A, B, D, N):
-    """Finite differences of the model's likelihood in Z, every hyperparameter, log σ² and X."""
-    model = SASDecoder(
-        Table(draw(rng, B, 2), variance=False), kernel, noise=0.2, mean=torch.zeros(D, dtype=DOUBLE), active_set_size=A
-    )
+def check_gradient(kernel, rng, *, A, B, D, N, scales=None):
+    """Finite differences of the model's likelihood in Z, every hyperparameter, log σ², log s and X."""
+    encoder, mean = Table(draw(rng, B, 2), variance=False), torch.zeros(D, dtype=DOUBLE)
+    model = SASDecoder(encoder, kernel, noise=0.2, mean=mean, active_set_size=A, scales=scales)
     model.double()
     for parameter in kernel.parameters():  # away from GPyTorch's defaults, where two hyperparameters may coincide
         parameter.data += 0.3 * draw(rng, *parameter.shape)
     X = draw(rng, B, D).requires_grad_()
     # gradcheck moves its inputs in place, and these are the model's own
     inputs = (X, *model.parameters())
-    assert len(inputs) == 3 + len(list(kernel.parameters()))
+    assert len(inputs) == 3 + (scales is not None) + len(list(kernel.parameters()))
 
     def loss(X, *parameters):
         return model(X, torch.arange(B), N, torch.Generator()) * N * D
@@ -79,6 +78,24 @@ def test_gradient_is_that_of_finite_differences(name, rng):
 )
 def test_gradient_at_every_split(A, B, D, N, rng):
     check_gradient(KERNELS["rbf"](), rng, A=A, B=B, D=D, N=N)
+
+
+@pytest.mark.parametrize(("A", "B", "N"), [(4, 7, 11), (5, 5, 5)])
+def test_gradient_in_the_scales_of_features(A, B, N, rng):
+    scales = torch.stack([torch.full((3,), 0.1, dtype=DOUBLE), draw(rng, 3).exp()])
+    check_gradient(KERNELS["rbf"](), rng, A=A, B=B, D=3, N=N, scales=scales)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, DOUBLE])
+def test_scales_are_a_change_of_units(dtype, rng):
+    # x_d = s_d y_d:   log p(x) = log p(y) − N Σ_d log s_d
+    B, A, D, N = 9, 4, 3, 20
+    kernel, Z, X, noise = KERNELS["rbf"]().to(dtype), draw(rng, B, 2, dtype=dtype), draw(rng, B, D, dtype=dtype), 0.3
+    K_BA, k_RR = kernel_parts(kernel, Z, A)
+    s = torch.tensor([0.01, 1.0, 300.0], dtype=dtype)
+    noise = torch.tensor(noise, dtype=dtype)
+    one = sas_estimate(X, K_BA, k_RR, noise, N) - N * s.log().sum()
+    assert_close(sas_estimate(X * s, K_BA, k_RR, noise, N, s), one.detach(), oracles.TOLERANCE[dtype])
 
 
 def test_gradient_in_the_kernel_matrix_itself(rng):
@@ -321,7 +338,7 @@ def test_the_model_knows_k_of_a_point_with_itself_exactly(name, rng, monkeypatch
     seen = {}
     monkeypatch.setattr(
         "sasgp.models.sas.sas_estimate",
-        lambda X, K_BA, k_RR, noise, n_total: seen.update(K_BA=K_BA, k_RR=k_RR) or K_BA.sum(),
+        lambda X, K_BA, k_RR, noise, n_total, scales: seen.update(K_BA=K_BA, k_RR=k_RR) or K_BA.sum(),
     )
     model = SASDecoder(Table(Z, variance=False), kernel, noise=0.1, mean=torch.zeros(1), active_set_size=100)
     model(torch.zeros(300, 1), torch.arange(300), 300, torch.Generator())

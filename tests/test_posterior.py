@@ -57,7 +57,7 @@ def test_moments_are_those_of_a_dense_inverse(data, dtype, tolerance):
     centre = X.numpy().mean(0)
     m, C = oracles.predict(rbf_gram(Z, Z), rbf_gram(Z_new, Z), rbf_gram(Z_new, Z_new), X.numpy() - centre, NOISE)
     assert_close(mean, centre + m, tolerance)
-    assert_close(var, C.diagonal() + NOISE, tolerance)
+    assert_close(var[:, 0], C.diagonal() + NOISE, tolerance)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, DOUBLE])
@@ -83,11 +83,11 @@ def test_moments_agree_with_scikit_learn_and_gpytorch(data, base, sk_base, dtype
     m, std = regressor.predict(Z_new.numpy(), return_std=True)
     # scikit-learn's variance is that of the function, the same for every output: + σ² is that of an observation
     assert_close(mean, m + centre.numpy(), OUTSIDE[dtype])
-    assert_close(var, std[:, 0] ** 2 + NOISE, OUTSIDE[dtype])
+    assert_close(var[:, 0], std[:, 0] ** 2 + NOISE, OUTSIDE[dtype])
 
     m, v = oracles.gpytorch_predict(scaled(base()), noise, Z, X - centre, Z_new)
     assert_close(mean, m + centre, OUTSIDE[dtype])
-    assert_close(var, v, OUTSIDE[dtype])
+    assert_close(var[:, 0], v, OUTSIDE[dtype])
 
 
 @pytest.mark.parametrize("rows_a_block", [1, 3, 8])
@@ -128,7 +128,7 @@ def test_far_from_the_data_it_is_the_prior(data):
     # k_*S → 0, so m → the training mean and c → k_** + σ²
     mean, var = condition(data).predict(torch.full((1, 2), 1e3, dtype=DOUBLE))
     assert_close(mean[0], data[1].mean(0), 1e-15)
-    assert_close(var, [AMPLITUDE + NOISE], 1e-15)
+    assert_close(var, [[AMPLITUDE + NOISE]], 1e-15)
 
 
 # ---- log density ----
@@ -137,9 +137,9 @@ def test_far_from_the_data_it_is_the_prior(data):
 def test_log_density_is_torchs_normal(data, rng):
     posterior, Z_new, X_new = condition(data), data[2], draw(rng, M, D) + 5
     mean, var = posterior.predict(Z_new)
-    expected = Independent(Normal(mean, var.sqrt()[:, None].expand_as(mean)), 1).log_prob(X_new)
+    expected = Independent(Normal(mean, var.sqrt().expand_as(mean)), 1).log_prob(X_new)
     assert_close(posterior.log_density(X_new, Z_new), expected)
-    expected = MultivariateNormal(mean, var[:, None, None] * torch.eye(D, dtype=DOUBLE)).log_prob(X_new)
+    expected = MultivariateNormal(mean, var[:, :, None] * torch.eye(D, dtype=DOUBLE)).log_prob(X_new)
     assert_close(posterior.log_density(X_new, Z_new), expected)
 
 
@@ -246,7 +246,7 @@ def test_a_kernel_that_repeats_one_number(data):
     v = kernel.constant.item()
     mean, var = Posterior(kernel, torch.tensor(NOISE, dtype=DOUBLE), Z, X, torch.zeros(D, dtype=DOUBLE)).predict(Z_new)
     assert_close(mean, (X.mean(0) * S * v / (S * v + NOISE)).expand(M, D))
-    assert_close(var, np.full(M, NOISE + v * NOISE / (S * v + NOISE)))
+    assert_close(var[:, 0], np.full(M, NOISE + v * NOISE / (S * v + NOISE)))
 
 
 def test_further_training_leaves_a_posterior_alone(data):
@@ -259,3 +259,37 @@ def test_further_training_leaves_a_posterior_alone(data):
     # and what it says is a function of Z alone to autograd
     assert not posterior.log_density(X[:M], Z_new).requires_grad
     assert all(p.requires_grad for p in kernel.parameters())
+
+
+# ---- features with scales of their own ----
+
+
+def test_scales_are_units_of_every_feature(data, rng):
+    # Each feature by itself: a GP whose amplitude and noise are those of all, times s_d²
+    Z, X, Z_new = data
+    scales = torch.tensor([0.1, 1.0, 20.0], dtype=DOUBLE)
+    mean = X.mean(0)
+    posterior = Posterior(scaled(RBFKernel()), torch.tensor(NOISE, dtype=DOUBLE), Z, X, mean, scales)
+    m, var = posterior.predict(Z_new)
+    X_new = draw(rng, M, D) + 5
+    total = torch.zeros(M, dtype=DOUBLE)
+    for d, s in enumerate(scales.tolist()):
+        kernel = scaled(RBFKernel(), amplitude=AMPLITUDE * s**2)
+        own = Posterior(kernel, torch.tensor(NOISE * s**2, dtype=DOUBLE), Z, X[:, [d]], mean[[d]])
+        own_mean, own_var = own.predict(Z_new)
+        assert_close(m[:, [d]], own_mean, 1e-9)
+        assert_close(var[:, [d]], own_var, 1e-9)
+        total += own.log_density(X_new[:, [d]], Z_new)
+    assert_close(posterior.log_density(X_new, Z_new), total, 1e-9)
+
+
+def test_samples_have_the_scales_of_their_features(data):
+    Z, X, _ = data
+    scales = torch.tensor([0.1, 1.0, 20.0], dtype=DOUBLE)
+    kernel, noise = scaled(RBFKernel()), torch.tensor(NOISE, dtype=DOUBLE)
+    draws = [
+        Posterior(kernel, noise, Z, X, X.mean(0), s).sample(Z[:5], torch.Generator().manual_seed(0))
+        for s in (scales, None)
+    ]
+    centre = condition(data).predict(Z[:5])[0]
+    assert_close(draws[0] - centre, scales * (draws[1] - centre), 1e-9)

@@ -90,7 +90,7 @@ def check_settings(settings: Settings, N: int) -> None:
     _check_number("encoder_noise", settings.encoder_noise, "a number of at least 0", lambda x: 0 <= x < math.inf)
     _check_number("validation_fraction", settings.validation_fraction, "a number between 0 and 1", lambda x: 0 < x < 1)
     _check_choice("latents", settings.latents, ("bayesian", "point"))
-    _check_choice("noise", settings.noise, ("shared",))
+    _check_choice("noise", settings.noise, ("shared", "feature"))
     _check_choice("dtype", settings.dtype, ("float32", "float64"))
     if not isinstance(settings.encoder, nn.Module):
         _check_choice("encoder", settings.encoder, ("network", "table"), "or a torch module")

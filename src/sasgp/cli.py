@@ -54,6 +54,9 @@ METRICS = {
     "rmse": ("RMSE", ""),
     "mae": ("MAE", ""),
     "nlpd": ("NLPD", "signed; lower is better"),
+    "coverage_50": ("50 % intervals", "share of values in them: .50 is calibrated"),
+    "coverage_90": ("90 % intervals", ""),
+    "coverage_99": ("99 % intervals", ""),
     "knn_1": ("1-NN accuracy", ""),
     "knn_15": ("15-NN accuracy", ""),
 }
@@ -465,6 +468,7 @@ def plot(
     curve: Annotated[bool, Flag] = False,
     reconstructions: Annotated[bool, Flag] = False,
     relevance: Annotated[bool, Flag] = False,
+    calibration: Annotated[bool, Flag] = False,
 ) -> None:
     """Draw figures of a model. Without a flag that names one, all of them.
 
@@ -485,8 +489,12 @@ def plot(
         Some rows, and what is decoded from their latents.
     relevance
         How much of each latent dimension the decoder uses.
+    calibration
+        Whether as many values fall into the decoder's intervals as should; for rows of --data that it was not trained
+        on, so it needs them.
     """
     from sasgp import files, plots
+    from sasgp.evaluation import reconstruction
 
     if labels is not None and data is None:
         raise InputError(f"--labels belong to the rows of --data. Got --labels {labels} alone; add --data.")
@@ -501,8 +509,16 @@ def plot(
             estimator, X[few], image_shape=shape, feature_names=columns, title=name
         ),
         "relevance": lambda: plots.relevance(estimator, title=name),
+        "calibration": lambda: plots.calibration(held_out()["pit"], title=name),
     }
-    asked = dict(zip(figures, (latent, grid, curve, reconstructions, relevance), strict=True))
+
+    def held_out() -> dict[str, Any]:
+        if data is None:
+            raise InputError("--calibration is judged by rows that the model was not trained on; add --data.")
+        rows, _, _ = _rows_to_evaluate(data, _data(data, labels, estimator, run), run, run.embedding())
+        return reconstruction(estimator, rows, estimator.transform(rows))
+
+    asked = dict(zip(figures, (latent, grid, curve, reconstructions, relevance, calibration), strict=True))
     with files.writable(out):
         out.expanduser().mkdir(parents=True, exist_ok=True)
     lines: list[Line] = []
@@ -603,7 +619,7 @@ def _info(
             "epochs": len(estimator.history_),
             "seconds": round(seconds, 2),
             "objective": -estimator.history_[-1]["loss"],
-            "noise": estimator.noise_,
+            "noise": estimator.model_.monitor()["noise"],
         },
         "metrics": metrics,
     }

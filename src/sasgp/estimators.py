@@ -65,8 +65,8 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         learning_rate, seconds, and how many steps were dropped because their numbers were not finite.
     kernel_ : gpytorch.kernels.Kernel
         The trained kernel.
-    noise_ : float
-        The trained noise variance.
+    noise_ : float or ndarray [D]
+        The trained noise variance; one for every feature with noise="feature".
     active_set_size_, batch_size_ : int
         The sizes used, where the data were too few for those asked for.
     model_ : torch.nn.Module
@@ -180,10 +180,10 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """The model as training finds it. One that is resumed needs its structure alone: a file has its numbers."""
         dtype, device = self._dtype, self._device
         if resumed:
-            mean, variance = np.zeros(array.shape[1]), 1.0
+            mean, variances, ranges = np.zeros(array.shape[1]), *np.ones((2, array.shape[1]))
         else:
-            mean, variance = moments(array)
-            variance = variance or 1.0  # constant data have no scale of their own
+            mean, variances, ranges = moments(array)
+        variance = float(variances.mean()) or 1.0  # constant data have no scale of their own
         centre = torch.as_tensor(mean, dtype=dtype, device=device)
         layout = None
         if resumed:
@@ -194,6 +194,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         with progress_bar("layout", start.FIT_STEPS, show=self.verbose) as update:
             encoder = start.encoder(self, rows, centre, variance, layout, self.seed_, update, fitted=not resumed)
         kernel = start.kernel(self, encoder, rows, variance)
+        scales = start.scales(torch.as_tensor(variances / variance), torch.as_tensor(ranges / variance**0.5))
         return SASDecoder(
             encoder,
             kernel,
@@ -201,6 +202,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             mean=centre,
             active_set_size=None if self.active_set_size is None else self.active_set_size_,
             encoder_noise=self.encoder_noise * start.noise_share(self.n_features_in_, self.n_components),
+            scales=scales if self.noise == "feature" else None,
         ).to(device, dtype)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
@@ -264,7 +266,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 m, var = self.posterior_.predict(latents[block])
                 mean.add(m.numpy(force=True))
                 if return_std:
-                    std.add(var.sqrt()[:, None].expand_as(m).numpy(force=True))
+                    std.add(var.sqrt().expand_as(m).numpy(force=True))
         return (mean.result, std.result) if return_std else mean.result
 
     def inverse_transform(self, X: Any) -> Array:
@@ -393,6 +395,8 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         model, posterior = self.model_, self.posterior_
         settings = dict(self.get_params(deep=False))
         tensors = {"mean": model.mean, "log_noise": model.log_noise, "support.X": posterior.X, "support.Z": posterior.Z}
+        if model.log_scales is not None and model.least_scales is not None:
+            tensors["scales"] = torch.stack([model.least_scales, model.log_scales])
         tensors["embedding"] = torch.from_numpy(self.embedding_)
 
         fitted_kernel: dict[str, Any]
@@ -503,9 +507,14 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                     "Construct it as it was when the model was made."
                 ) from error
         size = None if self.active_set_size is None else self.active_set_size_
-        model = SASDecoder(encoder, kernel, noise=1.0, mean=mean, active_set_size=size)
+        scales = tensors.get("scales")
+        if scales is not None:
+            scales = torch.stack([scales[0], scales[1].exp()])
+        model = SASDecoder(encoder, kernel, noise=1.0, mean=mean, active_set_size=size, scales=scales)
         with torch.no_grad():
             model.log_noise.copy_(tensors["log_noise"])
+            if model.log_scales is not None:
+                model.log_scales.copy_(tensors["scales"][1])
         self.model_ = model.to(self._device, self._dtype).eval()
         device = self._device
         self.posterior_ = self.model_.condition(tensors["support.X"].to(device), tensors["support.Z"].to(device))
@@ -523,9 +532,10 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         return self.model_.kernel
 
     @property
-    def noise_(self) -> float:
-        """The trained noise variance."""
-        return self.model_.monitor()["noise"]
+    def noise_(self) -> float | Array:
+        """The trained noise variance, or with noise="feature" that of every feature, [D]."""
+        noise = self.model_.feature_noise.numpy(force=True)
+        return noise if self.noise == "feature" else float(noise[0])
 
     @property
     def _dtype(self) -> torch.dtype:

@@ -35,6 +35,7 @@ MIN_ROWS = 50  # below, nothing is held out unless asked for: neither part would
 MAX_COPIED = 1 << 26  # bytes: larger files are cut in two, because a shuffle would copy them into memory
 VALUES_AT_ONCE = 4_000_000
 NEIGHBOURS = (1, 15)
+LEVELS = (50, 90, 99)  # of intervals, in per cent
 FOLDS = 5
 MAX_EVALUATED = 10_000  # training rows that are decoded where none were held out
 PCA_VALUES, PCA_ROWS = 50_000_000, 20_000  # principal axes of more rows are the same to three digits
@@ -127,17 +128,25 @@ def quality(model: Model, split: Split, Z_test: Array | None, seed: int) -> dict
     return found | neighbours
 
 
-def reconstruction(model: Model, X: Array, Z: Array) -> dict[str, float]:
-    """rmse, mae and nlpd of rows X [N, D] decoded from their latents Z [N, Q], a block at a time."""
+def reconstruction(model: Model, X: Array, Z: Array) -> dict[str, Any]:
+    """How well rows X [N, D] are decoded from their latents Z [N, Q], a block at a time.
+
+    rmse, mae and nlpd; coverage of the central 50, 90 and 99 % intervals; `pit`, the counts of `metrics.pit_counts`.
+    """
     step = max(1, VALUES_AT_ONCE // X.shape[1])
     squares = absolute = density = 0.0
+    pit = np.zeros(metrics.PIT_BINS, np.int64)
     for start in range(0, len(X), step):
         block = np.asarray(X[start : start + step])
         mean, std = model.predict(Z[start : start + step], return_std=True)
         squares += len(block) * metrics.rmse(block, mean) ** 2
         absolute += len(block) * metrics.mae(block, mean)
-        density += len(block) * metrics.nlpd(block, mean, np.square(std, dtype=np.float64))
-    return {"rmse": float(np.sqrt(squares / len(X))), "mae": absolute / len(X), "nlpd": density / len(X)}
+        var = np.square(std, dtype=np.float64)
+        density += len(block) * metrics.nlpd(block, mean, var)
+        pit += metrics.pit_counts(block, mean, var)
+    found = {"rmse": float(np.sqrt(squares / len(X))), "mae": absolute / len(X), "nlpd": density / len(X)}
+    intervals = {f"coverage_{level}": metrics.coverage(pit, level / 100) for level in LEVELS}
+    return found | intervals | {"pit": pit.tolist()}
 
 
 def tidy_labels(y: Array | None) -> Array | None:

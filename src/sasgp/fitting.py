@@ -128,7 +128,7 @@ def fit_model(
 
         def on_step(step: int, total: int, loss: float) -> None:
             epoch = training.position.epoch + 1
-            update(step, f"epoch {epoch}/{epochs}  objective {-loss:.4f}  noise {float(model.noise.detach()):.3g}")
+            update(step, f"epoch {epoch}/{epochs}  objective {-loss:.4f}  noise {model.monitor()['noise']:.3g}")
 
         training.on_step = on_step if estimator.verbose and first else None
         stopped_early = best["patience"] == estimator.early_stopping

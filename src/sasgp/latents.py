@@ -28,8 +28,10 @@ def infer(posterior: Posterior, X: Tensor) -> Tensor:
     M, S = len(X), len(posterior.Z)
     n_starts = min(N_STARTS, S)
     # log N(x_m | m_s, c_s I) + log p(z_s) for every row m and support point s
-    mean, c = posterior.predict(posterior.Z)  # [S, D], [S]
-    squared = torch.cdist(X, mean).square()  # [M, S]
+    mean, var = posterior.predict(posterior.Z)  # [S, D], [S, 1] or [S, D]
+    s = posterior.scales.to(X.dtype)
+    c = var[:, 0] / s[0].square()  # [S]
+    squared = torch.cdist(X / s, mean / s).square()  # [M, S]
     score = -0.5 * (X.shape[1] * (LOG_2PI + c.log()) + squared / c) + prior_log_density(posterior.Z)
     starts = posterior.Z[score.topk(n_starts, dim=1).indices]  # [M, n_starts, Q]
 

@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from sasgp.errors import InputError
 
-__all__ = ["knn_accuracy", "mae", "nlpd", "rmse"]
+__all__ = ["PIT_BINS", "coverage", "knn_accuracy", "mae", "nlpd", "pit_counts", "rmse"]
 
 BLOCK = 1 << 20  # values in a block: 8 MB in float64
+PIT_BINS = 200  # the edges of 50, 90 and 99 % intervals are among theirs
 
 
 def rmse(X: ArrayLike, mean: ArrayLike) -> float:
@@ -77,27 +78,61 @@ def nlpd(X: ArrayLike, mean: ArrayLike, var: ArrayLike) -> float:
         Σ ½ ( log 2πv + (x − m)² / v ) / (N D).
     """
     X, mean = _pair(X, mean)
-    n, d = X.shape
-    V = np.asarray(var)
-    if V.shape not in ((), (n,), (n, 1), (n, d)):
-        raise InputError(
-            f"var must have shape ({n},), ({n}, 1) or ({n}, {d}) to go with X of shape ({n}, {d}). Got {V.shape}."
-        )
-    if V.ndim == 0:
-        V = np.broadcast_to(V, n)
-    if V.ndim == 1:
-        V = V[:, None]
-    total = 0.0
-    for rows in _blocks(X):
-        v = V[rows].astype(np.float64)  # [block, D] or [block, 1]
-        if (v <= 0).any():
-            raise InputError(
-                f"var must be positive. Got {v.min():g}: is it a standard deviation, or without the noise?"
-            )
-        # −log N(x | m, v) = ½ (log 2πv + (x − m)² / v)
-        loss = 0.5 * (np.log(2 * np.pi * v) + np.square(_residual(X, mean, rows)) / v)
-        total += float(loss.sum())
+    # −log N(x | m, v) = ½ (log 2πv + (x − m)² / v)
+    total = sum(
+        float((0.5 * (np.log(2 * np.pi * v) + np.square(residual) / v)).sum())
+        for residual, v in _residuals(X, mean, np.asarray(var))
+    )
     return total / X.size
+
+
+def pit_counts(X: ArrayLike, mean: ArrayLike, var: ArrayLike) -> NDArray[np.int64]:
+    """Histogram of the probability integral transform of Gaussian predictions, u = Φ((x − m) / √v).
+
+    Calibrated predictions make it flat. A hump in the middle says that variances are too large, horns at the ends that
+    they are too small. Histograms of parts of the data may be added up.
+
+    Parameters
+    ----------
+    X, mean, var
+        As for `nlpd`.
+
+    Returns
+    -------
+    ndarray [PIT_BINS]
+        How many values fall into each of equal parts of [0, 1].
+    """
+    from scipy.special import ndtr
+
+    X, mean = _pair(X, mean)
+    counts = np.zeros(PIT_BINS, np.int64)
+    for residual, v in _residuals(X, mean, np.asarray(var)):
+        u = ndtr(residual / np.sqrt(v))
+        counts += np.bincount(np.minimum((PIT_BINS * u).astype(np.int64), PIT_BINS - 1).ravel(), minlength=PIT_BINS)
+    return counts
+
+
+def coverage(counts: ArrayLike, level: float = 0.9) -> float:
+    """Share of values within the central interval of a level: 0.9 where 90 % intervals are calibrated.
+
+    Parameters
+    ----------
+    counts
+        Of `pit_counts`.
+    level
+        Of the interval; a multiple of 2 / PIT_BINS, such as 0.5, 0.9 or 0.99.
+
+    Returns
+    -------
+    float
+    """
+    counts = np.asarray(counts)
+    outside = round((1 - level) / 2 * len(counts), 6)  # bins at either end
+    if not 0 <= level <= 1 or outside % 1:
+        raise InputError(
+            f"level must be a multiple of {2 / len(counts):g} between 0 and 1, where bins have edges. Got {level:g}."
+        )
+    return float(counts[int(outside) : len(counts) - int(outside)].sum() / counts.sum())
 
 
 def knn_accuracy(Z_train: ArrayLike, y_train: ArrayLike, Z_test: ArrayLike, y_test: ArrayLike, k: int = 1) -> float:
@@ -144,6 +179,26 @@ def _pair(X: ArrayLike, mean: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
             f"X and mean must have the same shape [N, D], with something in it. Got {X.shape} and {mean.shape}."
         )
     return X, mean
+
+
+def _residuals(X: NDArray[Any], mean: NDArray[Any], V: NDArray[Any]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Residuals [block, D] and their variances, [block, D] or [block, 1]."""
+    n, d = X.shape
+    if V.shape not in ((), (n,), (n, 1), (n, d)):
+        raise InputError(
+            f"var must have shape ({n},), ({n}, 1) or ({n}, {d}) to go with X of shape ({n}, {d}). Got {V.shape}."
+        )
+    if V.ndim == 0:
+        V = np.broadcast_to(V, n)
+    if V.ndim == 1:
+        V = V[:, None]
+    for rows in _blocks(X):
+        v = V[rows].astype(np.float64)
+        if (v <= 0).any():
+            raise InputError(
+                f"var must be positive. Got {v.min():g}: is it a standard deviation, or without the noise?"
+            )
+        yield _residual(X, mean, rows), v
 
 
 def _blocks(X: NDArray[Any]) -> Iterator[slice]:

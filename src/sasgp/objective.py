@@ -6,6 +6,8 @@ A batch of B rows is split into A active rows, which come first, and R = B − A
 
     m_n = k_nA (K_AA + σ²I)⁻¹ X_A          c_n = k_nn + σ² − k_nA (K_AA + σ²I)⁻¹ k_An
 
+Features may have scales s_d of their own: x_d / s_d in the place of x_d, and − N Σ_d log s_d for the change of units.
+
 Its gradient is written out by hand: one Cholesky factor, its inverse L⁻¹ and plain matrix products, where autograd
 would differentiate through the factorisation and solve triangular systems with D right-hand sides.
 """
@@ -48,12 +50,15 @@ def cholesky(K: Tensor) -> Tensor:
 
 
 class _SASEstimate(torch.autograd.Function):
-    """L̂ of a batch from K_BA = k(Z, Z_A), k_RR = diag k(Z_R, Z_R) and σ²; the module's docstring has the equations."""
+    """L̂ of a batch from K_BA = k(Z, Z_A), k_RR = diag k(Z_R, Z_R), σ² and s. The module has the equations."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, X: Tensor, K_BA: Tensor, k_RR: Tensor, noise: Tensor, N: int) -> Tensor:
+    def forward(
+        ctx: FunctionCtx, X: Tensor, K_BA: Tensor, k_RR: Tensor, noise: Tensor, scales: Tensor | None, N: int
+    ) -> Tensor:
         (B, A), D = K_BA.shape, X.shape[1]
         R = B - A
+        X = X if scales is None else X / scales
         X_A, X_R = X[:A], X[A:]
         K_AA, K_RA = K_BA[:A], K_BA[A:]
         w = (N - A) / R if R else 0.0
@@ -84,9 +89,13 @@ class _SASEstimate(torch.autograd.Function):
         # Σ_R log N(x_n | m_n, c_n I) = −½ Σ_R [ D log 2π c_n + e_n / c_n ]
         log_p_R = -0.5 * (D * (LOG_2PI + c.log()) + e / c).sum()
 
-        ctx.save_for_backward(L_inv, alpha, r, W, c, e)
-        ctx.w = w  # type: ignore[attr-defined]
-        return log_p_A + w * log_p_R
+        # A feature's share of ‖L⁻¹ X_A‖², for the gradient in its scale
+        u = None if scales is None else U.square().sum(0)  # [D]
+        log_s = 0.0 if scales is None else scales.log().sum()
+
+        ctx.save_for_backward(L_inv, alpha, r, W, c, e, u, scales)  # type: ignore[arg-type]
+        ctx.w, ctx.N = w, N  # type: ignore[attr-defined]
+        return log_p_A + w * log_p_R - N * log_s
 
     @staticmethod
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -96,8 +105,8 @@ class _SASEstimate(torch.autograd.Function):
                 "The SAS estimate is differentiable once. Got create_graph=True, which asks for a second derivative. "
                 "Take first derivatives only, or write Eq. 6 in plain torch."
             )
-        L_inv, alpha, r, W, c, e = ctx.saved_tensors  # type: ignore[attr-defined]
-        w: float = ctx.w  # type: ignore[attr-defined]
+        L_inv, alpha, r, W, c, e, u, scales = ctx.saved_tensors  # type: ignore[attr-defined]
+        w, N = ctx.w, ctx.N  # type: ignore[attr-defined]
         D = alpha.shape[1]
 
         # g = ∂L̂/∂c = −½ w (D/c − e/c²)          P = diag(w/c) r αᵀ
@@ -121,10 +130,18 @@ class _SASEstimate(torch.autograd.Function):
             # ∂L̂/∂X_R = −diag(w/c) r          ∂L̂/∂X_A = −α + Wᵀ diag(w/c) r
             scaled = (w / c)[:, None] * r
             d_X = grad * torch.cat([W.T @ scaled - alpha, -scaled])
-        return d_X, grad * torch.cat([d_K, d_K_RA]), grad * g, grad * d_noise, None
+            d_X = d_X if scales is None else d_X / scales
+
+        d_scales = None
+        if scales is not None:
+            # ∂L̂/∂log s_d = colsum(U²) + Σ_R w r²/c − N          every product with W cancels, for W X_A = X_R − r
+            d_scales = grad * (u + (w / c) @ r.square() - N) / scales
+        return d_X, grad * torch.cat([d_K, d_K_RA]), grad * g, grad * d_noise, d_scales, None
 
 
-def sas_estimate(X: Tensor, K_BA: Tensor, k_RR: Tensor, noise: Tensor, n_total: int) -> Tensor:
+def sas_estimate(
+    X: Tensor, K_BA: Tensor, k_RR: Tensor, noise: Tensor, n_total: int, scales: Tensor | None = None
+) -> Tensor:
     """Estimate log p(X | Z) of all N rows from one batch (Eq. 6); differentiable in every tensor.
 
     Parameters
@@ -140,6 +157,8 @@ def sas_estimate(X: Tensor, K_BA: Tensor, k_RR: Tensor, noise: Tensor, n_total: 
     n_total : int
         N. The batch must be a uniform draw from the N rows for the weights to be right; with A = B = N, or
         A = N − 1, the result is exact.
+    scales : Tensor [D], optional
+        s_d, positive: signal and noise of every feature are in these units. None is 1 for all.
     """
     B, A = K_BA.shape
     if A == B and n_total != B:
@@ -147,7 +166,7 @@ def sas_estimate(X: Tensor, K_BA: Tensor, k_RR: Tensor, noise: Tensor, n_total: 
             f"The active set must be smaller than the batch, or both must be all of the data. Got {A} active rows in a "
             f"batch of {B} with {n_total} rows in all: no point would be left to predict. Lower the active set's size."
         )
-    return _SASEstimate.apply(X, K_BA, k_RR, noise, n_total)  # type: ignore[no-untyped-call]
+    return _SASEstimate.apply(X, K_BA, k_RR, noise, scales, n_total)  # type: ignore[no-untyped-call]
 
 
 def kl_to_prior(mu: Tensor, var: Tensor) -> Tensor:

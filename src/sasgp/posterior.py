@@ -36,14 +36,20 @@ class Posterior:
         Latents and observations of the support set, the latter not centred.
     mean : Tensor [D]
         Training mean: what the decoder says far from all support points.
+    scales : Tensor [D], optional
+        s_d, the units of every feature's signal and noise. None is 1 for all.
     """
 
-    def __init__(self, kernel: Kernel, noise: Tensor, Z: Tensor, X: Tensor, mean: Tensor) -> None:
+    def __init__(
+        self, kernel: Kernel, noise: Tensor, Z: Tensor, X: Tensor, mean: Tensor, scales: Tensor | None = None
+    ) -> None:
         self.Z, self.X, self.mean = Z, X, mean
+        # [1] or [D]: with it, variances are [M, 1] for all features alike or [M, D]
+        self.scales = (torch.ones_like(mean[:1]) if scales is None else scales.detach()).double()
         self.kernel = deepcopy(kernel).double().requires_grad_(False)
         self.noise = noise.detach().double()
         with torch.no_grad():
-            # K = K_SS + σ²I = L Lᵀ          α = K⁻¹ (X − mean)
+            # K = K_SS + σ²I = L Lᵀ          α = K⁻¹ (X − mean)          scales drop out of the mean
             K = self.kernel(Z.double()).to_dense()  # [S, S]
             eye = torch.eye(len(Z), dtype=K.dtype, device=K.device)
             L = cholesky(K + self.noise * eye)  # [S, S]
@@ -56,7 +62,7 @@ class Posterior:
         return max(1, BLOCK_ELEMENTS // len(self.Z))
 
     def _moments(self, Z: Tensor) -> tuple[Tensor, Tensor]:
-        # m = mean + k_*S α          c = k_** + σ² − ‖L⁻¹ k_S*‖²
+        # m = mean + k_*S α          c = k_** + σ² − ‖L⁻¹ k_S*‖², in units of s²
         K = self.kernel(Z, self.Z.double()).to_dense()  # [M, S]
         mean = torch.addmm(self.mean.double(), K, self.alpha)  # [M, D]
         explained = (K @ self.L_inv.T).square().sum(1)
@@ -70,20 +76,23 @@ class Posterior:
 
     @torch.no_grad()
     def predict(self, Z: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean [M, D] and variance [M] of an observation at each z, noise included."""
-        mean, var = self.X.new_empty(len(Z), len(self.mean)), self.X.new_empty(len(Z))
+        """Mean [M, D] and variance of an observation at each z, noise included: [M, 1] for all features, or [M, D]."""
+        mean, var = self.X.new_empty(len(Z), len(self.mean)), self.X.new_empty(len(Z), len(self.scales))
         for block in self.blocks(len(Z)):
-            mean[block], var[block] = self._moments(Z[block].double())
+            mean[block], c = self._moments(Z[block].double())
+            var[block] = c[:, None] * self.scales.square()
         return mean, var
 
     def log_density(self, X: Tensor, Z: Tensor) -> Tensor:
-        """The log density log N(x | m(z), c(z) I) of each row, [M].
+        """The log density log N(x | m(z), c(z) diag s²) of each row, [M].
 
         Differentiable in Z, so at most a block of rows at a time.
         """
         mean, c = self._moments(Z.double())
         D = X.shape[1]
-        return (-0.5 * (D * (LOG_2PI + c.log()) + (X - mean).square().sum(1) / c)).to(X.dtype)
+        log_s = D * self.scales.log().mean()
+        e = ((X - mean) / self.scales).square().sum(1)
+        return (-0.5 * (D * (LOG_2PI + c.log()) + e / c) - log_s).to(X.dtype)
 
     @torch.no_grad()
     def sample(self, Z: Tensor, generator: torch.Generator, *, noise: bool = True) -> Tensor:
@@ -102,4 +111,4 @@ class Posterior:
             C.diagonal().add_(self.noise)
         mean, _ = self.predict(Z)
         white = torch.randn(*mean.shape, generator=generator, dtype=mean.dtype).to(mean.device)
-        return mean + cholesky(C).to(mean.dtype) @ white
+        return mean + self.scales.to(mean.dtype) * (cholesky(C).to(mean.dtype) @ white)

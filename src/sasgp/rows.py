@@ -338,13 +338,14 @@ def check_finite(array: Any) -> None:
         )
 
 
-def moments(array: Any) -> tuple[NDArray[np.float64], float]:
-    """Mean of every column and the variance averaged over columns, in one walk through the rows."""
+def moments(array: Any) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Mean, variance and range of every column, in one walk through the rows."""
     first = np.asarray(array[0], np.float64)  # shifting by any row keeps Σx² − N m² from cancelling
-    total, squares = np.zeros(array.shape[1]), np.zeros(array.shape[1])
+    total, squares, low, high = np.zeros((4, array.shape[1]))
     for _, block in row_blocks(array):
         shifted = block - first
         total += shifted.sum(0)
+        low, high = np.minimum(low, shifted.min(0)), np.maximum(high, shifted.max(0))
         squares += np.square(shifted, out=shifted).sum(0)
     shift = total / len(array)
-    return first + shift, float(np.maximum(squares / len(array) - shift**2, 0).mean())
+    return first + shift, np.maximum(squares / len(array) - shift**2, 0), high - low

@@ -29,7 +29,8 @@ class Settings:
         "rbf" (the default), "rbf-ard", "matern12", "matern32" or "matern52", each with an amplitude. From Python also
         any gpytorch.kernels.Kernel, which starts from the values it has.
     noise
-        "shared": one noise variance for all features.
+        "shared": one noise variance for all features. "feature": units of its own for every feature's signal and
+        noise, learnt; for tables whose columns differ in scale or in how predictable they are.
     active_set_size
         Active points in every batch, A; at most half of the batch where the data are few. None makes everything
         active: the exact GP-LVM, whose cost grows with the cube of the rows.
@@ -66,7 +67,7 @@ class Settings:
     latents: Literal["bayesian", "point"] = "bayesian"
     encoder: Literal["network", "table"] | Any = "network"
     kernel: Literal["rbf", "rbf-ard", "matern12", "matern32", "matern52"] | Any = None
-    noise: Literal["shared"] = "shared"
+    noise: Literal["shared", "feature"] = "shared"
     active_set_size: int | None = 400
     batch_size: int = 1024
     support_size: int = 2000

@@ -19,9 +19,10 @@ from sasgp.rows import ArrayRows
 from sasgp.settings import Settings
 from sasgp.train import generator, one_cycle
 
-__all__ = ["FIT_STEPS", "NOISE", "encoder", "kernel", "network", "noise_share"]
+__all__ = ["FIT_STEPS", "NOISE", "encoder", "kernel", "network", "noise_share", "scales"]
 
 NOISE = 1.0  # of the data's variance. At first all is noise; structure then enters from the coarse to the fine
+LEAST_SCALE = 0.02  # of a feature's range
 SUBSET = 5000  # rows that fix scales and leading axes: the work stays flat in N
 FIT_STEPS, FIT_BATCH, FIT_RATE = 300, 256, 2e-3  # of the encoder to its layout
 ENCODE_ROWS = 8192
@@ -104,6 +105,17 @@ def kernel(settings: Settings, encoder: Encoder, data: ArrayRows, variance: floa
     named.outputscale = torch.as_tensor(variance, dtype=Z.dtype)  # as a float it would pass through float32
     named.base_kernel.lengthscale = Z.std(correction=0).clamp_min(1e-3)
     return named
+
+
+def scales(variances: Tensor, ranges: Tensor) -> Tensor:
+    """The least units of every feature and those to start from, [2, D], given variances and ranges [D].
+
+    A feature starts from its standard deviation. One that hardly varies in training would send its density towards
+    infinity, and new rows that differ in it towards −∞: a share of its range is the least, and where it has none, of
+    the typical feature's deviation, which is the unit here.
+    """
+    least = LEAST_SCALE * torch.where(ranges > 0, ranges, torch.ones_like(ranges))
+    return torch.stack([least, torch.maximum(variances.sqrt(), least)])
 
 
 def noise_share(n_features: int, n_components: int) -> float:

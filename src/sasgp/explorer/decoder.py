@@ -98,6 +98,7 @@ def _probes(Z: torch.Tensor, box: Box) -> torch.Tensor:
 
 def _exact(posterior: Posterior, kernel: dict[str, Any], probes: torch.Tensor, ranges: Array) -> Packed:
     noise, scale = float(posterior.noise), float(ranges.max()) or 1.0
+    units = posterior.scales.numpy(force=True)  # [1] or [D]
     with torch.no_grad():
         K = posterior.kernel(probes, posterior.Z.double()).to_dense().numpy(force=True)  # [M, S]
         prior = posterior.kernel(probes, diag=True).numpy(force=True)  # [M]
@@ -106,7 +107,7 @@ def _exact(posterior: Posterior, kernel: dict[str, Any], probes: torch.Tensor, r
     lower = np.tril_indices(len(L_inv))
 
     def sd(L_inv: Array) -> Array:
-        return np.sqrt(noise + np.maximum(prior - np.square(K @ L_inv.T).sum(1), 0))
+        return units.mean() * np.sqrt(noise + np.maximum(prior - np.square(K @ L_inv.T).sum(1), 0))
 
     def mean_error(found: Packed) -> float:
         errors = np.abs(K @ unpack(found).astype(np.float64) - mean).max(0)
@@ -132,6 +133,7 @@ def _exact(posterior: Posterior, kernel: dict[str, Any], probes: torch.Tensor, r
         "how": "exact",
         "kernel": kernel,
         "noise": noise,
+        "scales": pack(np.broadcast_to(units, posterior.mean.shape), "float64"),
         "mean": pack(posterior.mean.numpy(force=True), "float64"),
         "Z": pack(posterior.Z.numpy(force=True), "float32" if posterior.Z.dtype == torch.float32 else "float64"),
         "alpha": packed_alpha,
@@ -158,12 +160,14 @@ def _grid(model: Decoder, box: Box) -> Packed:
     blocks = list(_decoded(model, box.points(cells)))
     mean = np.concatenate([mean for mean, _ in blocks])
     centre = mean.mean(0)
+    std = model.predict(box.points(cells)[:1], return_std=True)[1][0]  # [D]
     return {
         "how": "grid",
         "cells": cells,
         "axes": box.axes(),
         "centre": pack(centre, "float64"),
         "mean": pack(mean - centre, "int16"),
+        "scales": pack(std / std.mean(), "float64"),
         "sd": pack(np.concatenate([std for _, std in blocks]), "float32"),
     }
 

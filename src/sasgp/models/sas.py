@@ -33,9 +33,14 @@ class SASDecoder(nn.Module):
         A; None makes the whole batch active.
     encoder_noise : float
         s, the noise on the encoder's input in training, in units of σ.
+    scales : Tensor [2, D] or None
+        Units of every feature's signal and noise: the least that they may come to, and those to start from. They are
+        learnt. None is 1 for all, and stays.
     """
 
     mean: Tensor
+    log_scales: nn.Parameter | None
+    least_scales: Tensor | None
 
     def __init__(
         self,
@@ -46,12 +51,15 @@ class SASDecoder(nn.Module):
         mean: Tensor,
         active_set_size: int | None,
         encoder_noise: float = 0.0,
+        scales: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.kernel = kernel
         # In logarithms a step of Adam is a relative change, whatever the units of the data
         self.log_noise = nn.Parameter(torch.tensor(math.log(noise), dtype=mean.dtype))
+        self.log_scales = None if scales is None else nn.Parameter(scales[1].log())
+        self.register_buffer("least_scales", None if scales is None else scales[0])
         self.register_buffer("mean", mean)
         self.active_set_size = active_set_size
         self.encoder_noise = encoder_noise
@@ -60,6 +68,18 @@ class SASDecoder(nn.Module):
     def noise(self) -> Tensor:
         """σ², the likelihood's variance."""
         return self.log_noise.exp()
+
+    @property
+    def scales(self) -> Tensor | None:
+        """s_d, the units of every feature."""
+        if self.log_scales is None or self.least_scales is None:
+            return None
+        return (self.least_scales.square() + (2 * self.log_scales).exp()).sqrt()
+
+    @property
+    def feature_noise(self) -> Tensor:
+        """The likelihood's variance in squared units of the data: [1] for all features, or [D]."""
+        return self.noise * (self.scales.square() if self.scales is not None else torch.ones_like(self.mean[:1]))
 
     def forward(self, X: Tensor, rows: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
         """Negative objective in nats for each entry of the data, estimated from a batch (Eq. 6 or Eq. 8)."""
@@ -77,7 +97,7 @@ class SASDecoder(nn.Module):
         # ℓ = 0.1 loses .01 of its amplitude on the diagonal, as if the noise were less by that. There k(z, z) is exact.
         k = self.kernel(Z, diag=True)  # [B]
         K_BA = self.kernel(Z, Z[:A]).to_dense().diagonal_scatter(k[:A])  # [B, A]
-        log_p = sas_estimate(X - self.mean, K_BA, k[A:], self.noise, n_total)
+        log_p = sas_estimate(X - self.mean, K_BA, k[A:], self.noise, n_total, self.scales)
         objective = log_p + n_total / B * log_prior.sum() + self._hyperprior()
         return -objective / (n_total * D)
 
@@ -90,7 +110,7 @@ class SASDecoder(nn.Module):
         if not (self.encoder_noise and self.encoder.amortised):
             return X
         epsilon = torch.randn(X.shape, generator=generator, dtype=X.dtype).to(X.device)
-        return X + self.encoder_noise * self.noise.detach().sqrt() * epsilon
+        return X + self.encoder_noise * self.feature_noise.detach().sqrt() * epsilon
 
     def _hyperprior(self) -> Tensor | float:
         """Log density of the priors that a kernel may carry."""
@@ -101,12 +121,16 @@ class SASDecoder(nn.Module):
         """Groups for Adam: the encoder, then kernel and noise."""
         return [
             {"params": list(self.encoder.parameters()), "lr": learning_rate, "rows": not self.encoder.amortised},
-            {"params": [*self.kernel.parameters(), self.log_noise], "lr": hyper_learning_rate},
+            {"params": [*self.kernel.parameters(), *self._own], "lr": hyper_learning_rate},
         ]
+
+    @property
+    def _own(self) -> list[nn.Parameter]:
+        return [self.log_noise] if self.log_scales is None else [self.log_noise, self.log_scales]
 
     def monitor(self) -> dict[str, float]:
         """What a progress bar shows of the model."""
-        return {"noise": float(self.noise.detach())}
+        return {"noise": float(self.feature_noise.detach().mean())}
 
     @torch.no_grad()
     def diagnose(self, X: Tensor, rows: Tensor) -> dict[str, float]:
@@ -128,4 +152,4 @@ class SASDecoder(nn.Module):
 
     def condition(self, X: Tensor, Z: Tensor) -> Posterior:
         """The decoder given support points: observations [S, D] and their latents [S, Q]."""
-        return Posterior(self.kernel, self.noise, Z, X, self.mean)
+        return Posterior(self.kernel, self.noise, Z, X, self.mean, self.scales)

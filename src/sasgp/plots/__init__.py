@@ -8,11 +8,13 @@
     plots.reconstructions(model, X[:12], image_shape=(28, 28)).savefig("reconstructions.png")
     plots.training_curve(model.history_).savefig("curve.png")
     plots.relevance(model).savefig("relevance.png")
+    plots.calibration(metrics.pit_counts(X, mean, std**2)).savefig("calibration.png")
 
 `sasgp plot RUN` draws them too. Every function returns a `matplotlib.figure.Figure` and leaves pyplot alone, so that
 nothing needs a display, and nothing has to be closed.
 """
 
+from sasgp.plots.calibration import calibration
 from sasgp.plots.latent import GRID, decoded_grid, latent_space, latent_with_images
 from sasgp.plots.looks import PALETTE
 from sasgp.plots.rows import contact_sheet, reconstructions
@@ -21,6 +23,7 @@ from sasgp.plots.training import relevance, training_curve
 __all__ = [
     "GRID",
     "PALETTE",
+    "calibration",
     "contact_sheet",
     "decoded_grid",
     "latent_space",

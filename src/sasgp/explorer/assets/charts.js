@@ -49,14 +49,14 @@ class FeatureLines {
     });
   }
 
-  draw(mean, sd, seen, samples = []) {
+  draw(mean, sds, seen, samples = []) {
     this.lines.forEach((line, d) => {
       const low = this.page.low[d];
       const range = this.page.high[d] - low || Math.abs(low) || 1;
       // A sixth of the track is left on either side for what lies outside of the data
       const place = (x) => Math.min(Math.max(16 + (68 * (x - low)) / range, 0), 100);
-      line.band.style.left = `${place(mean[d] - 2 * sd)}%`;
-      line.band.style.width = `${place(mean[d] + 2 * sd) - place(mean[d] - 2 * sd)}%`;
+      line.band.style.left = `${place(mean[d] - 2 * sds[d])}%`;
+      line.band.style.width = `${place(mean[d] + 2 * sds[d]) - place(mean[d] - 2 * sds[d])}%`;
       line.dot.style.left = `${place(mean[d])}%`;
       line.seen.style.display = seen ? "" : "none";
       if (seen) line.seen.style.left = `${place(seen[d])}%`;
@@ -82,7 +82,7 @@ class Curve {
     this.high = Math.max(...page.high);
   }
 
-  draw(mean, sd, seen, samples = []) {
+  draw(mean, sds, seen, samples = []) {
     const ratio = devicePixelRatio || 1;
     const width = (this.canvas.width = this.canvas.clientWidth * ratio);
     const height = (this.canvas.height = this.canvas.clientHeight * ratio);
@@ -93,8 +93,8 @@ class Curve {
     const trace = (row) => row.forEach((v, d) => (d ? pen.lineTo(x(d), y(v)) : pen.moveTo(x(d), y(v))));
     pen.fillStyle = ink("band");
     pen.beginPath();
-    trace(mean.map((m) => m + 2 * sd));
-    for (let d = mean.length - 1; d >= 0; d--) pen.lineTo(x(d), y(mean[d] - 2 * sd));
+    trace(mean.map((m, d) => m + 2 * sds[d]));
+    for (let d = mean.length - 1; d >= 0; d--) pen.lineTo(x(d), y(mean[d] - 2 * sds[d]));
     pen.fill();
     const line = (row, colour, size) => {
       pen.strokeStyle = colour;

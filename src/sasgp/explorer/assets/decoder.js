@@ -1,5 +1,6 @@
 // The decoder: what `predict` says at z, from the same numbers. Two kinds with one face:
 //   decode(z) → { mean: Float64Array [D], sd }        sd(z) → number        noise: σ²
+//   spread(sd) → Float64Array [D]: features have scales of their own, and sd is their mean
 
 // A kernel's tree as a function (z, Z, at) → k(z, Z[at … at + Q]). `kernel.py` has the same formulas.
 function compile(node) {
@@ -40,12 +41,25 @@ function compile(node) {
   throw new Error(`no kernel ${node.kind}`);
 }
 
-class ExactDecoder {
+class Decoder {
+  async readScales(packed) {
+    const scales = await unpack(packed.scales);
+    this.unit = scales.reduce((total, s) => total + s, 0) / scales.length;
+    this.relative = scales.map((s) => s / this.unit);
+    return this;
+  }
+
+  spread(sd) {
+    return this.relative.map((s) => s * sd);
+  }
+}
+
+class ExactDecoder extends Decoder {
   static async read(packed, Q) {
-    const decoder = new ExactDecoder();
+    const decoder = await new ExactDecoder().readScales(packed);
     decoder.Q = Q;
     decoder.kernel = compile(packed.kernel);
-    decoder.noise = packed.noise;
+    decoder.noise = decoder.unit ** 2 * packed.noise;
     decoder.mean = await unpack(packed.mean); // [D]
     decoder.Z = Float64Array.from(await unpack(packed.Z)); // [S, Q]
     decoder.alpha = await unpack(packed.alpha); // [S, D]
@@ -82,7 +96,7 @@ class ExactDecoder {
       for (let a = 0; a < end; a++) v += L_inv[at + near[a]] * k[near[a]];
       explained += v * v;
     }
-    return Math.sqrt(this.noise + Math.max(0, this.kernel(z, z, 0) - explained));
+    return Math.sqrt(this.noise + this.unit ** 2 * Math.max(0, this.kernel(z, z, 0) - explained));
   }
 
   sd(z) {
@@ -104,9 +118,9 @@ class ExactDecoder {
 }
 
 // Straight lines between the points of a grid over the first one or two dimensions; beyond its edge, the edge.
-class GridDecoder {
+class GridDecoder extends Decoder {
   static async read(packed) {
-    const decoder = new GridDecoder();
+    const decoder = await new GridDecoder().readScales(packed);
     Object.assign(decoder, { cells: packed.cells, axes: packed.axes, noise: 0 });
     decoder.centre = await unpack(packed.centre);
     decoder.means = await unpack(packed.mean);

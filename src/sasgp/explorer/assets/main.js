@@ -111,7 +111,8 @@ class App {
       notes.push(`The nearest observation is looked for among ${which}, which this file contains${page.image ? " in 256 shades" : ""}.`);
     }
     if (page.n_columns_left_out) notes.push(`${grouped(page.n_columns_left_out)} columns of the data are not in this file to colour by: it would be too large.`);
-    notes.push("The background is the standard deviation of a new observation, noise included. It is the same for every feature.");
+    const alike = decoder.relative.every((s) => Math.abs(s - 1) < 1e-6);
+    notes.push(`The background is the standard deviation of a new observation, noise included. ${alike ? "It is the same for every feature." : "Features differ in theirs by a factor; shown is the mean over features."}`);
     notes.push("This file needs no network and sends nothing.");
     $("notes").replaceChildren(...notes.map((text) => element("li", { textContent: text })));
     $("hint").textContent = HINTS.look;
@@ -152,7 +153,7 @@ class App {
     if (page.image) {
       drawImage(this.canvases.mean, mean, page.image);
       if (seen) drawImage(this.canvases.seen, seen, page.image);
-    } else this.chart.draw(mean, sd, seen, samples);
+    } else this.chart.draw(mean, this.decoder.spread(sd), seen, samples);
     const entries = [...Array.from(z, (v, q) => [`z${q}`, v.toFixed(3)]), ["sd", sd.toPrecision(3)]];
     entries.forEach(([name, value], i) => (this.values[i].textContent = value));
     if (this.nearest) {
@@ -188,7 +189,8 @@ class App {
     const { mean, sd } = this.decoded;
     const size = $("noise").checked ? sd : Math.sqrt(Math.max(0, sd * sd - this.decoder.noise));
     const normal = () => Math.sqrt(-2 * Math.log(1 - Math.random())) * Math.cos(2 * Math.PI * Math.random());
-    this.samples = Array.from({ length: N_SAMPLES }, () => mean.map((m) => m + size * normal()));
+    const sizes = this.decoder.spread(size);
+    this.samples = Array.from({ length: N_SAMPLES }, () => mean.map((m, d) => m + sizes[d] * normal()));
     this.show(this.samples);
   }
 
