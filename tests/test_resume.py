@@ -448,12 +448,17 @@ def test_resume_needs_no_other_argument_and_says_which_differ(file, tmp_path, ca
     err = capsys.readouterr().err
     assert "max_epochs: 2 in the run, 7 now" in err
     assert "kernel: None in the run, 'matern12' now" in err
+    assert cli.main(["fit", "--resume", str(run), "--batch-size=1024"]) == 2  # the default, but not that of the run
+    assert "batch_size: 64 in the run, 1024 now" in capsys.readouterr().err
     assert cli.main(["fit", "digits", "--resume", str(run)]) == 2
     assert "in the run, 'digits' now" in capsys.readouterr().err
     monkeypatch.chdir(tmp_path)
     assert cli.main(["fit", "--resume", "run"]) == 0
     assert not (run / "unfinished").exists()
     assert (run / "model.safetensors").exists()
+    info = json.loads((run / "run.json").read_text())
+    assert info["command"].startswith(f"sasgp fit {file} --out")  # what made the run, not what finished it
+    assert info["training"]["seconds"] >= SASGP.load(run / "model.safetensors").history_[-1]["seconds"] - 0.01
     capsys.readouterr()
     assert cli.main(["fit", "--resume", "run"]) == 2
     assert "not finished. Got run, which is" in capsys.readouterr().err
@@ -472,6 +477,30 @@ def test_a_run_killed_before_its_first_checkpoint_goes_on_from_its_start(file, t
     (run / "unfinished" / "checkpoint.pt").unlink(missing_ok=True)
     assert cli.main(["fit", "--resume", str(run)]) == 0
     assert (run / "embedding.csv").read_bytes() == (tmp_path / "whole" / "embedding.csv").read_bytes()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mounts a tmpfs")
+def test_a_disk_that_fills_up_under_a_command(file, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted(disk, "size=16m")
+    run = disk / "run"
+    try:
+        process = fit(file, "--out", run, "--max-epochs", 200, *SMALL)
+        wait_for(run / "unfinished" / "checkpoint.pt", process)
+        fill(disk / "filler")
+        err = process.communicate(timeout=120)[1]
+        assert process.returncode == 2
+        assert "Traceback" not in err
+        assert "No space left" in err
+        assert f"go on with `sasgp fit --resume {run}`" in err
+        assert checkpoint.read(run / "unfinished" / "checkpoint.pt")
+        assert not (run / "model.safetensors").exists()
+        (disk / "filler").unlink()
+        assert cli.main(["fit", "--resume", str(run)]) == 0
+        assert len(SASGP.load(run / "model.safetensors").history_) == 200
+    finally:
+        subprocess.run(["umount", disk], check=True)
 
 
 def test_overwriting_keeps_the_old_run_until_the_new_one_is_whole(file, tmp_path, monkeypatch, capsys):

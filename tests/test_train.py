@@ -218,3 +218,24 @@ def test_a_smaller_share_has_as_many_batches_wherever_it_goes_on():
             plan = list(batches(n_rows, 718, 0, 0, first=first, at_least=2))
             assert len(plan) == 2 - first
             assert all(len(rows.unique()) == 718 for rows in plan)
+
+
+def test_what_a_diagnosis_says():
+    from sasgp.encoders import Table
+    from sasgp.kernels import make
+    from sasgp.models.sas import SASDecoder
+
+    Z = torch.tensor([[0.0, 0.0], [0.0, 0.0], [3.0, -4.0], [1.0, 1.0]])
+    kernel = make("rbf", 2)
+    kernel.outputscale, kernel.base_kernel.lengthscale = 2.0, 0.5
+    model = SASDecoder(Table(Z, variance=False), kernel, noise=1e-3, mean=torch.zeros(1), active_set_size=3)
+    found = model.diagnose(torch.zeros(4, 1), torch.arange(4))
+    assert found["noise"] == pytest.approx(1e-3)
+    assert found["outputscale"] == pytest.approx(2.0)
+    assert found["lengthscale"] == pytest.approx(0.5)
+    assert found["largest latent"] == 4
+    # Two rows at one place: K = v 11ᵀ + σ²I, whose second pivot is (v + σ²) − v² / (v + σ²)
+    assert found["smallest pivot"] == pytest.approx(2.001 - 4 / 2.001, rel=1e-4)
+    with torch.no_grad():
+        model.encoder.mu[0, 0] = torch.nan
+    assert np.isnan(model.diagnose(torch.zeros(4, 1), torch.arange(4))["smallest pivot"])

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "main"]
 
+LINE: list[str] = []  # what was typed after `sasgp`
 DPI = 150
 PLOTTED = 60_000  # points of a picture at the most
 SHOWN_ROWS = 12  # reconstructed in a picture
@@ -146,8 +147,10 @@ def fit(
     if resume is not None:
         if out is not None:
             raise InputError("--resume names the folder of the run itself. Got --out besides; leave one out.")
-        defaults = _asked(None, None, "sasgp", None, False, False, DEFAULTS)
-        out, asked = resume, unfinished.request(resume, asked, defaults)
+        # --data-like options count where they were typed, also at the value that they have by default
+        typed = {token.partition("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_") for token in LINE}
+        given = {name: value for name, value in asked.items() if name in typed or (name == "data" and value)}
+        out, asked = resume, unfinished.request(resume, given)
         data, labels, model, test_fraction = (asked[key] for key in ("data", "labels", "model", "test_fraction"))
         overwrite, tensorboard = True, asked["tensorboard"]
         options = Options(**{field.name: asked[field.name] for field in fields(Settings)})
@@ -170,7 +173,8 @@ def fit(
         watch = _watch(work, split, tensorboard=tensorboard) if first else None
         estimator.fit(split.train.X, checkpoint=work.keeper, resume=work.resume, callback=watch)
         if first:
-            run, info, embedding = _write(data, dataset, split, estimator, perf_counter() - start, seed, out)
+            seconds = work.seconds_before + perf_counter() - start
+            run, info, embedding = _write(data, dataset, split, estimator, seconds, seed, out, asked["command"])
     if first:
         # From here on the run is safe, whatever happens to a picture
         _draw(estimator, embedding, dataset, run)
@@ -205,6 +209,7 @@ def _asked(
         "test_fraction": test_fraction,
         "overwrite": overwrite,
         "tensorboard": tensorboard,
+        "command": shlex.join(["sasgp", *LINE]),
         **{field.name: getattr(options, field.name) for field in fields(Settings)},
     }
 
@@ -224,7 +229,14 @@ def _watch(work: "Work", split: "Split", *, tensorboard: bool) -> Any:
 
 
 def _write(
-    source: str, dataset: "Dataset", split: "Split", estimator: "SASGP", seconds: float, seed: int, out: Path
+    source: str,
+    dataset: "Dataset",
+    split: "Split",
+    estimator: "SASGP",
+    seconds: float,
+    seed: int,
+    out: Path,
+    command: str,
 ) -> "tuple[Path, dict[str, Any], Embedding]":
     """The run's files; returns their folder, what run.json holds, and the embedding."""
     from sasgp import runs
@@ -238,7 +250,7 @@ def _write(
         Z_test = estimator.transform(test.X)
         embedding = embedding.as_train(runs.Embedding(test.rows, Z_test, test.y), by_row=dataset.X_test is None)
     metrics = quality(estimator, split, Z_test, seed)
-    info = _info(source, dataset, split, estimator, seconds, metrics)
+    info = {"command": command, **_info(source, dataset, split, estimator, seconds, metrics)}
     with runs.created(out) as (folder, run):
         estimator.save(folder / runs.MODEL)
         embedding.write(folder / runs.EMBEDDING)
@@ -598,7 +610,6 @@ def _info(
     packages = ("torch", "gpytorch", "numpy", "scikit-learn")
     return {
         "sasgp": __version__,
-        "command": shlex.join(["sasgp", *sys.argv[1:]]),
         "versions": {"python": python_version()} | {name: version(name) for name in packages},
         "data": {
             "name": dataset.name,
@@ -849,7 +860,8 @@ def main(tokens: Sequence[str] | None = None) -> int:
     # pays for twice. It has to be said before torch is loaded
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     try:
-        app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+        LINE[:] = sys.argv[1:] if tokens is None else tokens
+        app(LINE, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
     except CycloptsError as error:
         command = " ".join(["sasgp", *(error.command_chain or ())])

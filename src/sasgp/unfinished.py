@@ -38,6 +38,7 @@ class Work:
         self.keeper = Keeper(self.folder / NAME)
         # Killed before the first checkpoint, a run goes on from its start
         self.resume = self.keeper.path if resumed and self.has_checkpoint else None
+        self.seconds_before = _seconds(self.history) if self.resume else 0.0  # in the processes that are no more
 
     @property
     def has_checkpoint(self) -> bool:
@@ -46,6 +47,14 @@ class Work:
     @property
     def how(self) -> str:
         return f"go on with `sasgp fit --resume {shlex.quote(str(self.run))}`"
+
+
+def _seconds(history: Path) -> float:
+    """Time that training had taken at the last epoch of a history, whose last line may be half written."""
+    for line in reversed(history.read_text(encoding="utf-8").splitlines() if history.exists() else []):
+        with suppress(ValueError):
+            return float(json.loads(line)["seconds"])
+    return 0.0
 
 
 def check_no_other(out: Path, *, overwrite: bool) -> None:
@@ -58,8 +67,8 @@ def check_no_other(out: Path, *, overwrite: bool) -> None:
         )
 
 
-def request(run: Path, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """What `sasgp fit` was asked for when the run began. What is `given` now, and no default, must be the same."""
+def request(run: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What `sasgp fit` was asked for when the run began. What is `given` now must be the same."""
     path = real_path(run) / FOLDER / INFO
     try:
         then = dict(json.loads(path.read_text(encoding="utf-8")))
@@ -74,14 +83,14 @@ def request(run: Path, given: Mapping[str, Any], defaults: Mapping[str, Any]) ->
     other = [
         f"{name}: {then.get(name)!r} in the run, {value!r} now"
         for name, value in given.items()
-        if name not in ANYWHERE and value != defaults.get(name) and value != then.get(name)
+        if name not in ANYWHERE and value != then.get(name)
     ]
     if other:
         raise InputError(
             f"--resume goes on with the data and the options of the run. Got others: {'; '.join(other)}. Leave them "
             "out, or start a new run."
         )
-    return then | {name: given[name] for name in ANYWHERE if given[name] != defaults.get(name)}
+    return then | {name: given[name] for name in ANYWHERE if name in given}
 
 
 @contextmanager
