@@ -59,7 +59,7 @@ RANKS = {
     "__main__": 8,
 }
 ONLY_TORCH = {"train"}  # besides the standard library
-NO_NUMPY = {"objective", "posterior", "encoders", "models", "train", "kernels", "latents", "start"}
+NO_NUMPY = {"objective", "posterior", "encoders", "models", "train", "kernels", "latents", "start", "evidence"}
 MAY_PRINT = {"cli", "progress", "__main__"}
 MAY_IMPORT_RICH = MAY_PRINT | {"datasets"}  # the bar of a download, on a terminal only
 
