@@ -30,7 +30,7 @@ from sasgp.checkpoint import read as read_checkpoint
 from sasgp.checks import check_curve, check_evidence, check_latents, check_rows, check_settings
 from sasgp.encoders import Custom, Encoder, Table
 from sasgp.errors import InputError
-from sasgp.evidence import GP, Evidence, EvidenceCurve, curve, doublings, exact, sas, unbiased
+from sasgp.evidence import GP, Evidence, EvidenceCurve, curve, doublings, exact, memory_needed, sas, unbiased
 from sasgp.explorer import Explorer, explore
 from sasgp.fitting import Callback, fit_model
 from sasgp.models.sas import SASDecoder
@@ -360,7 +360,8 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         A = self._active_rows(len(rows)) if active_set_size is None else active_set_size
         check_evidence(len(rows), method, A, batch_size, n_estimates, dtype)
         gp, draw = self._gp(rows, Z, dtype), generator(_seed(random_state), "evidence")
-        with progress_bar("evidence", 1, show=self.verbose) as update:
+        memory = f", {memory_needed(gp, len(rows)) / 2**30:.2g} GiB" if method == "exact" else ""
+        with progress_bar(f"evidence{memory}", 1, show=self.verbose) as update:
             if method == "exact":
                 return exact(gp, update)
             if method == "sas":
@@ -373,11 +374,11 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         *,
         sizes: Sequence[int] | None = None,
         Z: Any = None,
-        n_estimates: int = 10,
+        n_estimates: int = 20,
         dtype: Literal["float64", "float32"] = "float64",
         random_state: Any = None,
     ) -> EvidenceCurve:
-        """How well a row is predicted from `a` others drawn at random, against a: would more active points help?
+        """How well a row is predicted from `a` others drawn at random, against a: whether more would help.
 
         Where the curve is flat at `active_set_size`, they would not. `print` says it in words, and
         `plots.evidence_curve` draws it.
@@ -418,8 +419,8 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             Z = self._encode(rows, known=False)
         elif np.shape(Z) != (len(rows), self.n_components):
             raise InputError(
-                f"Z must have n_components={self.n_components} columns and a row for each of the {len(rows)} rows of X. "
-                f"Got shape {np.shape(Z)}."
+                f"Z must have n_components={self.n_components} columns and a row for each of the {len(rows)} rows of X."
+                f" Got shape {np.shape(Z)}."
             )
         model, mean = self.model_, self.model_.mean.double()
         return GP(

@@ -32,7 +32,18 @@ from sasgp.objective import LOG_2PI, NotPositiveDefiniteError, cholesky
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["GP", "Evidence", "EvidenceCurve", "Factor", "curve", "doublings", "exact", "sas", "unbiased"]
+__all__ = [
+    "GP",
+    "Evidence",
+    "EvidenceCurve",
+    "Factor",
+    "curve",
+    "doublings",
+    "exact",
+    "memory_needed",
+    "sas",
+    "unbiased",
+]
 
 PANEL = 1024  # rows added to a factor at a time: large enough for the products to run at full speed
 HELD_OUT = 1024  # rows that a large factor is tried on: each costs a², the factor itself a³/3
@@ -73,6 +84,8 @@ class Evidence:
         number is that of slightly more noise: use float64.
     dtype : str
         Of the factor.
+    memory : int
+        Bytes of the largest factor and what belongs to it.
     flops : int
         Floating-point operations.
     seconds : float
@@ -88,6 +101,7 @@ class Evidence:
     largest_factor: int
     n_jittered: int
     dtype: str
+    memory: int
     flops: int
     seconds: float
 
@@ -100,17 +114,26 @@ class Evidence:
     def standard_error_per_value(self) -> float:
         return self.standard_error / (self.n_rows * self.n_features)
 
+    def lines(self) -> list[tuple[str, str | Path, str]]:
+        """Name, value and note of what there is to say."""
+        repeated = self.n_estimates > 1
+        error = f" ± {self.standard_error:.2g}" if repeated else ""
+        each = f" ± {self.standard_error_per_value:.2g}" if repeated else ""
+        name = f"SAS, A = {self.active_set_size}" if self.method == "sas" else f"log p(X|Z), {self.method}"
+        estimates = f"{self.n_estimates} estimates, " * repeated
+        work = f"{self.flops:.2g} operations in {self.dtype}"
+        size = f"largest factor {self.largest_factor} rows, {self.memory / 2**30:.2g} GiB"
+        lines: list[tuple[str, str | Path, str]] = [
+            (name, f"{self.mean:.2f}{error}", "nats"),
+            ("for each value", f"{self.per_value:.5f}{each}", f"nats, of {self.n_rows} × {self.n_features}"),
+            ("took", f"{self.seconds:.1f} s", f"{estimates}{work}, {size}"),
+        ]
+        if self.n_jittered:
+            lines.append(("jitter", f"{self.n_jittered} rows", "had a singular covariance: use float64"))
+        return lines
+
     def __str__(self) -> str:
-        error = f" ± {self.standard_error:.2g}" if self.n_estimates > 1 else ""
-        each = f" ± {self.standard_error_per_value:.2g}" if self.n_estimates > 1 else ""
-        name = f"SAS with A = {self.active_set_size}" if self.method == "sas" else f"log p(X|Z), {self.method}"
-        repeated = f", {self.n_estimates} estimates" if self.n_estimates > 1 else ""
-        jitter = f"; jitter on {self.n_jittered} rows, use float64" if self.n_jittered else ""
-        return (
-            f"{name}: {self.mean:.2f}{error} nats, {self.per_value:.5f}{each} for each of {self.n_rows}×"
-            f"{self.n_features} values ({self.seconds:.1f} s, {self.flops:.2g} operations in {self.dtype}, "
-            f"largest factor {self.largest_factor}{repeated}{jitter})"
-        )
+        return "\n".join(f"{name:<22}{value!s:<24}{note}" for name, value, note in self.lines())
 
 
 @dataclass(frozen=True)
@@ -482,6 +505,7 @@ def _result(
         largest_factor=factor.largest,
         n_jittered=factor.n_jittered,
         dtype=_name(gp.dtype),
+        memory=memory_needed(gp, factor.largest),
         flops=factor.flops,
         seconds=perf_counter() - started,
     )
