@@ -410,6 +410,7 @@ def evidence(
     *,
     method: Literal["exact", "sas", "unbiased"] | None = None,
     curve: Path | None = None,
+    labels: Labels = None,
     rows: int | None = None,
     active_set_size: int | None = None,
     n_estimates: int = 20,
@@ -450,7 +451,7 @@ def evidence(
     if curve is not None:
         files.check_suffix(curve, (".png",), data)
     estimator, run = _load(model)
-    X, Z, which = _rows_of_evidence(estimator, run, data, rows, random_state)
+    X, Z, which = _rows_of_evidence(estimator, run, data, labels, rows, random_state)
     options: dict[str, Any] = {"Z": Z, "n_estimates": n_estimates, "dtype": dtype, "random_state": random_state}
     result: dict[str, Any] = {"rows": len(X), "which": which}
     lines: list[Line] = []
@@ -836,7 +837,7 @@ def _rows_to_evaluate(source: str, dataset: "Dataset", run: "Run", known: "Embed
 
 
 def _rows_of_evidence(
-    estimator: "SASGP", run: "Run", data: str | None, rows: int | None, random_state: int | None
+    estimator: "SASGP", run: "Run", data: str | None, labels: str | None, rows: int | None, random_state: int | None
 ) -> tuple[Any, Any, str]:
     """Rows, their latents where those are parameters of the model, and which they are."""
     import numpy as np
@@ -846,14 +847,13 @@ def _rows_of_evidence(
     source = data or run.source
     if source is None:
         raise InputError(f"evidence needs data. Got {run.model} alone, which does not say where its own are; add DATA.")
-    X, which, chosen, Z = _data(source, None, estimator, run).X, "all of the file", None, None
-    known, train = run.embedding(), None
+    dataset, known = _data(source, labels, estimator, run), run.embedding()
+    X, which, chosen, Z = dataset.X, f"all of {dataset.name}", None, None
     if known is not None and run.source in (source, str(Path(source).expanduser().resolve())):
-        train = known.only("train")
-        same = len(train.rows) == len(estimator.embedding_) and train.rows.max(initial=-1) < len(X)
-        if same:
-            which, chosen = "those that the model was trained on", train.rows
-            Z = estimator.embedding_ if estimator.encoder == "table" else None
+        train = known.only("train").rows
+        if len(train) == len(estimator.embedding_) and train.max(initial=-1) < len(X):
+            which, chosen = "those that the model was trained on", train
+            Z = estimator.embedding_ if estimator.encoder == "table" else None  # a network finds them again
     if rows is not None:
         N = len(X) if chosen is None else len(chosen)
         if not 1 <= rows <= N:

@@ -425,7 +425,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         model, mean = self.model_, self.model_.mean.double()
         return GP(
             model.kernel,
-            float(model.noise),
+            model.monitor()["noise"],
             torch.as_tensor(np.asarray(Z, np.float64), device=self._device),
             lambda index: rows.gather(index.cpu()).double() - mean,
             self.n_features_in_,

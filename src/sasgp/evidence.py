@@ -472,14 +472,16 @@ def curve(
 
 
 def doublings(A: int, N: int) -> list[int]:
-    """Sizes for the curve: A, its halves and its doubles, up to 4A and to nine tenths of the N rows."""
+    """Sizes for the curve: A, its halves down to A/128 and its doubles up to 4A and to nine tenths of the N rows."""
     most = max(1, 9 * N // 10)
-    return sorted({min(max(1, round(A * 2.0**k)), most) for k in range(1 - A.bit_length(), 3)})
+    return sorted({min(max(1, round(A * 2.0**k)), most) for k in range(-7, 3)})
 
 
 def operations(gp: GP, n: int, m: int = 0) -> int:
-    """Floating-point operations of a factor of n rows and of m rows scored with it, about."""
-    return n**3 // 3 + n * n * (min(n, PANEL) // 2 + gp.n_features) + m * n * (n + 2 * gp.n_features) + 1
+    """Floating-point operations of a factor of n rows, and of m rows scored with it (of those that are left)."""
+    panels = [(a, min(PANEL, n - a)) for a in range(0, n, PANEL)]
+    factor = sum(b * a * a + 2 * b * b * a + b**3 // 3 for a, b in panels) + n * n * gp.n_features
+    return max(1, factor + min(m, len(gp) - n) * n * (n + 2 * gp.n_features))
 
 
 def _parts(rows: Tensor) -> tuple[Tensor, ...]:

@@ -47,7 +47,13 @@ def evidence_curve(curve: "EvidenceCurve", *, title: str | None = None) -> Figur
     axes.set_xscale("symlog", base=2, linthresh=1, linscale=1)
     axes.axvline(A, color=PALETTE[9], lw=1.2, ls="--")
     axes.annotate(
-        f"A = {A}", (A, 0.02), xycoords=("data", "axes fraction"), xytext=(4, 0), textcoords="offset points", color=INK
+        f"A = {A}",
+        (A, 0.02),
+        xycoords=("data", "axes fraction"),
+        xytext=(4, 0),
+        textcoords="offset points",
+        color=INK,
+        fontsize=9,
     )
     axes.set_xticks(curve.sizes, [str(size) for size in curve.sizes])
     axes.xaxis.set_minor_locator(NullLocator())
