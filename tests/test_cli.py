@@ -450,7 +450,7 @@ def test_evidence_is_of_the_training_rows_and_printed_as_python_gives_it(home, s
     assert (found["rows"], found["which"]) == (63, "those that the model was trained on")
     assert (found["mean"], found["method"]) == (pytest.approx(expected.mean), "exact")
     out = sasgp("evidence", home / "run", home / "table.csv", *labels, "--dtype", "float32")
-    assert f"{expected.mean:.1f}" in out
+    assert f"{expected.mean:.2f}" in out
     assert "float32" in out
     other = ("evidence", home / "run" / "model.safetensors", home / "table.csv", *labels)
     assert json.loads(sasgp(*other, "--json"))["mean"] == pytest.approx(model.evidence(X).mean)

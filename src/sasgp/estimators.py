@@ -30,7 +30,7 @@ from sasgp.checkpoint import read as read_checkpoint
 from sasgp.checks import check_curve, check_evidence, check_latents, check_rows, check_settings
 from sasgp.encoders import Custom, Encoder, Table
 from sasgp.errors import InputError
-from sasgp.evidence import GP, Evidence, EvidenceCurve, curve, doublings, exact, memory_needed, sas, unbiased
+from sasgp.evidence import GP, Evidence, EvidenceCurve, amount, curve, doublings, exact, memory_needed, sas, unbiased
 from sasgp.explorer import Explorer, explore
 from sasgp.fitting import Callback, fit_model
 from sasgp.models.sas import SASDecoder
@@ -360,7 +360,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         A = self._active_rows(len(rows)) if active_set_size is None else active_set_size
         check_evidence(len(rows), method, A, batch_size, n_estimates, dtype)
         gp, draw = self._gp(rows, Z, dtype), generator(_seed(random_state), "evidence")
-        memory = f", {memory_needed(gp, len(rows)) / 2**30:.2g} GiB" if method == "exact" else ""
+        memory = f", {amount(memory_needed(gp, len(rows)))}" if method == "exact" else ""
         with progress_bar(f"evidence{memory}", 1, show=self.verbose) as update:
             if method == "exact":
                 return exact(gp, update)

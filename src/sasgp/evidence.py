@@ -37,6 +37,7 @@ __all__ = [
     "Evidence",
     "EvidenceCurve",
     "Factor",
+    "amount",
     "curve",
     "doublings",
     "exact",
@@ -122,7 +123,7 @@ class Evidence:
         name = f"SAS, A = {self.active_set_size}" if self.method == "sas" else f"log p(X|Z), {self.method}"
         estimates = f"{self.n_estimates} estimates, " * repeated
         work = f"{self.flops:.2g} operations in {self.dtype}"
-        size = f"largest factor {self.largest_factor} rows, {self.memory / 2**30:.2g} GiB"
+        size = f"largest factor {self.largest_factor} rows, {amount(self.memory)}"
         lines: list[tuple[str, str | Path, str]] = [
             (name, f"{self.mean:.2f}{error}", "nats"),
             ("for each value", f"{self.per_value:.5f}{each}", f"nats, of {self.n_rows} × {self.n_features}"),
@@ -541,12 +542,16 @@ def memory_available(device: torch.device) -> int:
     return min(limits) if limits else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def amount(n_bytes: int) -> str:
+    return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.1f} MiB"
+
+
 def check_memory(gp: GP, n: int) -> None:
     """Raise InputError where a factor of n rows does not fit into memory."""
     need, have = memory_needed(gp, n), memory_available(gp.device)
     if need > have:
         half = "dtype='float32' for half of that, " if gp.dtype == torch.float64 else ""
         raise InputError(
-            f"A factor of {n} rows in {_name(gp.dtype)} needs {need / 2**30:.3g} GiB of memory. Got "
-            f"{have / 2**30:.3g} GiB that are free. Use {half}fewer rows, or method='sas'."
+            f"A factor of {n} rows in {_name(gp.dtype)} needs {amount(need)} of memory. Got {amount(have)} that are "
+            f"free. Use {half}fewer rows, or method='sas'."
         )
