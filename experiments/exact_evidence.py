@@ -3,8 +3,8 @@
     SASGP_DATA=data python experiments/exact_evidence.py runs/mnist --rows 40000
 
 The argument is a folder that `sasgp fit` left. Rows are drawn at random from its training rows, the same ones for every
-number. Leaves experiments/results/exact-evidence-{data}-{rows}-{dtype}.json. 40 000 rows of MNIST in float32 take 2.4e13
-operations and 4 GiB.
+number. Leaves experiments/results/exact-evidence-{data}-{rows}-{dtype}.json. 40 000 rows of MNIST in float32 take
+2.4e13 operations and 4 GiB.
 """
 
 import argparse

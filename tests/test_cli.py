@@ -485,7 +485,7 @@ def test_evidence_draws_the_curve_alone_or_beside_the_number(home, here, sasgp):
 
 
 def test_evidence_that_does_not_fit_into_memory_is_one_sentence(home, error, monkeypatch):
-    monkeypatch.setattr("sasgp.evidence.memory_available", lambda device: 1000)
+    monkeypatch.setattr("sasgp.factor.memory_available", lambda device: 1000)
     assert "A factor of 40 rows in float64 needs" in error("evidence", home / "pictures")
     assert "add DATA" in error("evidence", home / "pictures" / "model.safetensors")
 

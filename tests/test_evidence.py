@@ -13,8 +13,10 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from sasgp import GPLVM, SASGP, evidence, plots, start
+from sasgp import factor as factors
 from sasgp.errors import InputError
-from sasgp.evidence import GP, Factor, corrected_estimate, sas_estimate, strata_of
+from sasgp.evidence import corrected_estimate, sas_estimate, strata_of
+from sasgp.factor import GP, Factor
 from sasgp.objective import NotPositiveDefiniteError
 
 NOISE, AMPLITUDE, LENGTHSCALE = 0.3, 1.7, 0.8
@@ -42,11 +44,11 @@ def seeded(seed):
 # ---- exact ----
 
 
-@pytest.mark.parametrize("kept", [0, evidence.KEPT], ids=["kernel in tiles", "kernel kept"])
+@pytest.mark.parametrize("kept", [0, factors.KEPT], ids=["kernel in tiles", "kernel kept"])
 @pytest.mark.parametrize("panel", [7, 64, 100, 1024])
 def test_exact_is_the_log_marginal_whatever_the_panels(panel, kept, monkeypatch):
-    monkeypatch.setattr(evidence, "PANEL", panel)
-    monkeypatch.setattr(evidence, "KEPT", kept)
+    monkeypatch.setattr(factors, "PANEL", panel)
+    monkeypatch.setattr(factors, "KEPT", kept)
     gp, X, K = problem(100)
     found = evidence.exact(gp)
     assert_close(found.mean, oracles.log_marginal(X, K, NOISE))
@@ -65,7 +67,7 @@ def test_exact_agrees_with_scikit_learn():
 def test_float32_is_as_good_as_its_noise_allows(noise, tolerance, monkeypatch):
     # Entries of K are off by 6e-8 of the amplitude, which the quadratic form sees divided by σ², and many of them at
     # once: the data vary by more than the smallest noise says, so that the form is all there is to the sum
-    monkeypatch.setattr(evidence, "PANEL", 150)
+    monkeypatch.setattr(factors, "PANEL", 150)
     expected = oracles.log_marginal(*problem(700, 20)[1:], noise)
     assert_close(evidence.exact(problem(700, 20, noise=noise)[0]).mean, expected, 1e-9)
     found = evidence.exact(problem(700, 20, noise=noise, dtype=torch.float32)[0])
@@ -74,7 +76,7 @@ def test_float32_is_as_good_as_its_noise_allows(noise, tolerance, monkeypatch):
 
 
 def test_a_factor_knows_every_term_of_the_chain_rule_and_every_shorter_active_set(monkeypatch):
-    monkeypatch.setattr(evidence, "PANEL", 4)
+    monkeypatch.setattr(factors, "PANEL", 4)
     gp, X, K = problem(14)
     order = torch.randperm(14, generator=seeded(0))
     factor = Factor(gp, 11)
@@ -241,7 +243,7 @@ def test_nothing_is_random_where_all_but_one_row_are_active():
 
 @pytest.mark.parametrize("panel", [32, 1024])
 def test_operations_are_known_before(panel, monkeypatch):
-    monkeypatch.setattr(evidence, "PANEL", panel)
+    monkeypatch.setattr(factors, "PANEL", panel)
     gp = problem(400)[0]
     shares = []
     found = evidence.exact(gp, shares.append)
@@ -257,24 +259,24 @@ def test_operations_are_known_before(panel, monkeypatch):
 
 
 def test_a_factor_stays_within_the_memory_that_was_announced(monkeypatch):
-    monkeypatch.setattr(evidence, "PANEL", 64)
+    monkeypatch.setattr(factors, "PANEL", 64)
     gp = problem(500, 8)[0]
     factor = Factor(gp, 500)
     factor.add(torch.arange(500))
     held = sum(panel.numel() for panel in factor.panels) + factor.U.numel()
     assert 0.5 * 500**2 < held < 0.6 * 500**2
-    assert 8 * held < evidence.memory_needed(gp, 500) < 2 * 8 * held
+    assert 8 * held < factors.memory_needed(gp, 500) < 2 * 8 * held
 
 
 @pytest.mark.parametrize(("dtype", "least", "most"), [(torch.float32, 3, 5), (torch.float64, 6, 9)])
 def test_forty_thousand_images_fit_in_24_gib(dtype, least, most):
     gp = problem(2, 784, dtype=dtype)[0]
     gp.Z = torch.empty(40_000, 2)
-    assert least < evidence.memory_needed(gp, 40_000) / 2**30 < most
+    assert least < factors.memory_needed(gp, 40_000) / 2**30 < most
 
 
 def test_too_many_rows_are_refused_before_anything_is_computed(monkeypatch):
-    monkeypatch.setattr(evidence, "memory_available", lambda device: 10_000)
+    monkeypatch.setattr(factors, "memory_available", lambda device: 10_000)
     gp, draw = problem(100)[0], seeded(0)
     for begin in (
         lambda: evidence.exact(gp),
@@ -287,7 +289,7 @@ def test_too_many_rows_are_refused_before_anything_is_computed(monkeypatch):
 
 
 def test_memory_available_is_some_of_this_machine_s():
-    assert 2**20 < evidence.memory_available(torch.device("cpu")) < 2**50
+    assert 2**20 < factors.memory_available(torch.device("cpu")) < 2**50
 
 
 def test_jitter_is_counted_and_a_hopeless_covariance_named():

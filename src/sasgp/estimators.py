@@ -30,8 +30,9 @@ from sasgp.checkpoint import read as read_checkpoint
 from sasgp.checks import check_curve, check_evidence, check_latents, check_rows, check_settings
 from sasgp.encoders import Custom, Encoder, Table
 from sasgp.errors import InputError
-from sasgp.evidence import GP, Evidence, EvidenceCurve, amount, curve, doublings, exact, memory_needed, sas, unbiased
+from sasgp.evidence import Evidence, EvidenceCurve, curve, doublings, exact, sas, unbiased
 from sasgp.explorer import Explorer, explore
+from sasgp.factor import GP, amount, memory_needed
 from sasgp.fitting import Callback, fit_model
 from sasgp.models.sas import SASDecoder
 from sasgp.outputs import Out, Sink
