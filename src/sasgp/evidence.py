@@ -216,8 +216,8 @@ def corrected_estimate(factor: Factor, order: Tensor, A: int, a: int) -> float:
 
     The bracket is the mean of SAS_A. The sum is (N−1−A) times the mean over sizes of what a row gains when its active
     set grows from A to a; the rows after the first a of a random order are such rows. The differences are of the same
-    rows, which is what keeps the variance low. With A = 0 it is N log p(x_n|x_a) on paper, with log p(x_n), whose sum is
-    known, for a control variate.
+    rows, which is what keeps the variance low. With A = 0 it is N log p(x_n|x_a) on paper, with log p(x_n), whose sum
+    is known, for a control variate.
     """
     N = len(order)
     total = sas_estimate(factor, order, A)
