@@ -23,6 +23,7 @@ RANKS = {
     # 1: parts
     "checkpoint": 1,
     "encoders": 1,
+    "factor": 1,
     "images": 1,
     "kernels": 1,
     "labels": 1,
@@ -59,7 +60,18 @@ RANKS = {
     "__main__": 8,
 }
 ONLY_TORCH = {"train"}  # besides the standard library
-NO_NUMPY = {"objective", "posterior", "encoders", "models", "train", "kernels", "latents", "start"}
+NO_NUMPY = {
+    "objective",
+    "posterior",
+    "encoders",
+    "models",
+    "train",
+    "kernels",
+    "latents",
+    "start",
+    "evidence",
+    "factor",
+}
 MAY_PRINT = {"cli", "progress", "__main__"}
 MAY_IMPORT_RICH = MAY_PRINT | {"datasets"}  # the bar of a download, on a terminal only
 

@@ -111,3 +111,18 @@ def test_saved_and_read_again(tmp_path):
     assert np.array_equal(again.score_samples(X), model.score_samples(X))
     assert all(map(np.array_equal, again.predict(model.embedding_, True), model.predict(model.embedding_, True)))
     assert np.array_equal(again.sample(3, random_state=0), model.sample(3, random_state=0))
+
+
+def test_evidence_in_units_of_the_features():
+    # The exact evidence is a sum of log densities over prefixes, as the posterior says them
+    X = load_wine().data[::8]
+    model = SASGP(noise="feature", max_epochs=3, random_state=0, dtype="float64", support_size=1).fit(X)
+    rows, Z = torch.as_tensor(X), torch.as_tensor(model.embedding_)
+    densities = [
+        model.model_.condition(rows[:n], Z[:n]).log_density(rows[n : n + 1], Z[n : n + 1]) for n in range(1, len(X))
+    ]
+    total = float(torch.cat(densities).detach().sum())
+    c = model.model_.kernel(Z[:1], diag=True).detach() + model.model_.noise.detach()
+    std = c.sqrt() * model.model_.scales.detach()
+    total += float(torch.distributions.Normal(model.model_.mean, std).log_prob(rows[0]).sum())
+    assert model.evidence(X, method="exact").mean == pytest.approx(total, rel=1e-9)

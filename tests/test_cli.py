@@ -438,6 +438,58 @@ def test_a_custom_kernel_cannot_be_loaded_here(here, error):
     assert "Python" in error("sample", "m.safetensors", "--out", "x.npy")
 
 
+# ---------------------------------------------------------------------------------------------------- evidence
+
+
+def test_evidence_is_of_the_training_rows_and_printed_as_python_gives_it(home, sasgp):
+    model, labels = SASGP.load(home / "run" / "model.safetensors"), ("--labels", "species")
+    train = runs.Embedding.read(home / "run" / "embedding.csv").only("train").rows
+    X = table().drop("species").to_numpy()
+    expected = model.evidence(X[train])
+    found = json.loads(sasgp("evidence", home / "run", *labels, "--json"))
+    assert (found["rows"], found["which"]) == (63, "those that the model was trained on")
+    assert (found["mean"], found["method"]) == (pytest.approx(expected.mean), "exact")
+    out = sasgp("evidence", home / "run", home / "table.csv", *labels, "--dtype", "float32")
+    assert f"{expected.mean:.2f}" in out
+    assert "float32" in out
+    other = ("evidence", home / "run" / "model.safetensors", home / "table.csv", *labels)
+    assert json.loads(sasgp(*other, "--json"))["mean"] == pytest.approx(model.evidence(X).mean)
+
+
+def test_evidence_of_a_table_uses_the_latents_that_are_its_parameters(home, sasgp):
+    model = SASGP.load(home / "pictures" / "model.safetensors")
+    X = np.load(home / "images.npy").reshape(40, -1)
+    expected = model.evidence(X, Z=model.embedding_)
+    assert json.loads(sasgp("evidence", home / "pictures", "--json"))["mean"] == pytest.approx(expected.mean)
+    few = json.loads(sasgp("evidence", home / "pictures", "--rows", "12", "--json"))
+    assert (few["rows"], few["which"]) == (12, "12 of those that the model was trained on, drawn at random")
+
+
+@pytest.mark.parametrize("method", ["sas", "unbiased"])
+def test_evidence_by_estimates_has_a_standard_error(home, sasgp, method):
+    options = ("evidence", home / "pictures", "--method", method, "--n-estimates", "5", "--active-set-size", "7")
+    found = json.loads(sasgp(*options, "--json"))
+    assert (found["n_estimates"], found["active_set_size"]) == (5, 7)
+    assert found["standard_error"] > 0
+    assert "±" in sasgp(*options)
+
+
+def test_evidence_draws_the_curve_alone_or_beside_the_number(home, here, sasgp):
+    found = json.loads(sasgp("evidence", home / "pictures", "--curve", "c.png", "--n-estimates", "3", "--json"))
+    assert Path("c.png").read_bytes().startswith(b"\x89PNG")
+    assert "mean" not in found
+    assert len(found["curve"]["sizes"]) == len(found["curve"]["mean"])
+    out = sasgp("evidence", home / "pictures", "--curve", "c.png", "--method", "sas", "--n-estimates", "3")
+    assert "SAS, A = 20" in out
+    assert "nats for each value." in out
+
+
+def test_evidence_that_does_not_fit_into_memory_is_one_sentence(home, error, monkeypatch):
+    monkeypatch.setattr("sasgp.factor.memory_available", lambda device: 1000)
+    assert "A factor of 40 rows in float64 needs" in error("evidence", home / "pictures")
+    assert "add DATA" in error("evidence", home / "pictures" / "model.safetensors")
+
+
 # ---------------------------------------------------------------------------------------------------- looking
 
 
@@ -582,6 +634,10 @@ def test_the_named_row_is_that_of_the_file_not_of_the_shuffle(here, error):
         (["sample", "RUN", "-n", "0", "--out", "x.npy"], "at least 1"),
         (["sample", "TABLE", "--out", "x.npy"], "sasgp wrote"),
         (["evaluate", "RUN", "TABLE"], "--labels species"),
+        (["evidence", "RUN", "--labels", "species", "--method", "exakt"], 'Choose from: "exact", "sas", "unbiased"'),
+        (["evidence", "RUN", "--labels", "species", "--rows", "64"], "at most 63"),
+        (["evidence", "RUN", "--labels", "species", "--method", "sas", "--active-set-size", "63"], "below the 63 rows"),
+        (["evidence", "RUN", "--labels", "species", "--curve", "curve.gif"], ".png"),
         (["evaluate", "RUN", "TABLE", "--labels", "specis"], "Did you mean 'species'?"),
         (["explore", "RUN", "--labels", "species"], "add --data"),
         (["explore", "RUN", "--out", "x.png"], ".html"),

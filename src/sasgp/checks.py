@@ -20,7 +20,7 @@ from sasgp.errors import InputError
 from sasgp.rows import DatasetArray, check_finite, row_blocks
 from sasgp.settings import Settings
 
-__all__ = ["check_latents", "check_rows", "check_settings"]
+__all__ = ["check_curve", "check_evidence", "check_latents", "check_rows", "check_settings"]
 
 MAX_FLOAT32 = 1e17  # values whose squares, summed over a batch, still fit
 
@@ -112,9 +112,38 @@ def check_settings(settings: Settings, N: int) -> None:
         )
 
 
-def _check_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InputError(f"{name} must be a whole number of at least 1. Got {value!r}.")
+def check_evidence(N: int, method: str, A: int, batch_size: int | None, n_estimates: int, dtype: str) -> None:
+    """The arguments of `evidence` for N rows."""
+    _check_choice("method", method, ("exact", "sas", "unbiased"))
+    _check_choice("dtype", dtype, ("float64", "float32"))
+    if method == "exact":
+        return
+    _check_count("active_set_size", A, 0)
+    _check_count("n_estimates", n_estimates, 2)
+    if A >= N:
+        raise InputError(f"active_set_size must be below the {N} rows of X. Got {A}; lower it, or use method='exact'.")
+    if batch_size is not None:
+        _check_count("batch_size", batch_size)
+        if method != "sas" or not A < batch_size <= N:
+            raise InputError(
+                f"batch_size is for method='sas', more than active_set_size={A} and at most the {N} rows of X. Got "
+                f"{batch_size} with method={method!r}; leave it out for all rows."
+            )
+
+
+def check_curve(N: int, sizes: Sequence[int], n_estimates: int, dtype: str) -> None:
+    """The arguments of `evidence_curve` for N rows."""
+    _check_choice("dtype", dtype, ("float64", "float32"))
+    _check_count("n_estimates", n_estimates, 2)
+    for size in sizes:
+        _check_count("each of sizes", size, 0)
+    if not sizes or max(sizes) >= N:
+        raise InputError(f"sizes must be below the {N} rows of X, one or more. Got {[*sizes]}; choose others.")
+
+
+def _check_count(name: str, value: object, least: int = 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name} must be a whole number of at least {least}. Got {value!r}.")
 
 
 def _check_number(name: str, value: object, expected: str, accepts: Callable[[Any], bool]) -> None:

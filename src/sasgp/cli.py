@@ -5,6 +5,7 @@
     sasgp decode runs/digits latents.csv --out decoded.npz
     sasgp sample runs/digits -n 25 --out samples.png
     sasgp evaluate runs/digits new.csv --labels species --json
+    sasgp evidence runs/digits --method exact
     sasgp explore runs/digits --open
     sasgp plot runs/digits --relevance --out figures
 
@@ -417,6 +418,78 @@ def evaluate(
 
 
 @app.command
+def evidence(
+    model: Model,
+    data: Data | None = None,
+    /,
+    *,
+    method: Literal["exact", "sas", "unbiased"] | None = None,
+    curve: Path | None = None,
+    labels: Labels = None,
+    rows: int | None = None,
+    active_set_size: int | None = None,
+    n_estimates: int = 20,
+    dtype: Literal["float64", "float32"] = "float64",
+    random_state: int | None = 0,
+    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Compute the evidence log p(X|Z): how probable the data are, given the latents that the encoder finds.
+
+    Without DATA, and of the data that the run was trained on, the training rows are used; of others all rows.
+
+    Parameters
+    ----------
+    method
+        "exact" (the default): the number itself; time grows with the cube of the rows, memory with their square.
+        "sas": the training estimate over random active sets. "unbiased": SAS with a random correction whose mean is
+        exact; each estimate costs about a quarter of the exact number.
+    curve
+        A .png file to write: how well a row is predicted from more and more others, and whether more active points
+        would help. Without --method nothing else is computed.
+    rows
+        Use as many rows, drawn at random, instead of all.
+    active_set_size
+        Of "sas" and "unbiased". By default that of training.
+    n_estimates
+        Independent repetitions.
+    dtype
+        "float32" takes half of the memory and of the time.
+    random_state
+        Seed. None draws a new one each time.
+    as_json
+        Print one JSON object instead of a table.
+    """
+    from dataclasses import asdict
+
+    from sasgp import files
+
+    if curve is not None:
+        files.check_suffix(curve, (".png",), data)
+    estimator, run = _load(model)
+    X, Z, which = _rows_of_evidence(estimator, run, data, labels, rows, random_state)
+    options: dict[str, Any] = {"Z": Z, "n_estimates": n_estimates, "dtype": dtype, "random_state": random_state}
+    result: dict[str, Any] = {"rows": len(X), "which": which}
+    lines: list[Line] = []
+    if method is not None or curve is None:
+        found = estimator.evidence(X, method=method or "exact", active_set_size=active_set_size, **options)
+        result |= asdict(found) | {"per_value": found.per_value}
+        lines += found.lines()
+    if curve is not None:
+        from sasgp import plots
+
+        with files.replacing(curve) as file:
+            shape = estimator.evidence_curve(X, **options)
+            plots.evidence_curve(shape, title=run.name).savefig(file, dpi=DPI)
+        mean, error = (part.tolist() for part in (shape.mean, shape.standard_error))
+        result["curve"] = {"sizes": shape.sizes.tolist(), "mean": mean, "standard_error": error, "says": str(shape)}
+        lines.append(("wrote", curve, str(shape)))
+    if as_json:
+        sys.stdout.write(json.dumps(result) + "\n")
+    else:
+        _show([(f"{len(X)} rows ({which}), given the latents that the encoder finds", lines)])
+
+
+@app.command
 def explore(
     model: Model, /, *, data: Data | None = None, labels: Labels = None, out: Path | None = None, open_: Open = False
 ) -> None:
@@ -788,6 +861,34 @@ def _rows_to_evaluate(source: str, dataset: "Dataset", run: "Run", known: "Embed
     if not len(rows):
         return dataset.X, dataset.y, "those that the model was trained on"
     return dataset.X[rows], None if dataset.y is None else dataset.y[rows], "those that `fit` held out"
+
+
+def _rows_of_evidence(
+    estimator: "SASGP", run: "Run", data: str | None, labels: str | None, rows: int | None, random_state: int | None
+) -> tuple[Any, Any, str]:
+    """Rows, their latents where those are parameters of the model, and which they are."""
+    import numpy as np
+
+    from sasgp.rows import take_rows
+
+    source = data or run.source
+    if source is None:
+        raise InputError(f"evidence needs data. Got {run.model} alone, which does not say where its own are; add DATA.")
+    dataset, known = _data(source, labels, estimator, run), run.embedding()
+    X, which, chosen, Z = dataset.X, f"all of {dataset.name}", None, None
+    if known is not None and run.source in (source, str(Path(source).expanduser().resolve())):
+        train = known.only("train").rows
+        if len(train) == len(estimator.embedding_) and train.max(initial=-1) < len(X):
+            which, chosen = "those that the model was trained on", train
+            Z = estimator.embedding_ if estimator.encoder == "table" else None  # a network finds them again
+    if rows is not None:
+        N = len(X) if chosen is None else len(chosen)
+        if not 1 <= rows <= N:
+            raise InputError(f"--rows must be at least 1 and at most {N}, which is all. Got {rows}.")
+        some = np.sort(np.random.default_rng(random_state).permutation(N)[:rows])
+        which, Z = f"{rows} of {which}, drawn at random", None if Z is None else Z[some]
+        chosen = some if chosen is None else chosen[some]
+    return X if chosen is None or len(chosen) == len(X) else take_rows(X, chosen), Z, which
 
 
 def _rows_to_draw(

@@ -27,10 +27,12 @@ from torch.utils.data import Dataset
 from sasgp import __version__, kernels, latents, start, storage
 from sasgp.checkpoint import Keeper, differences, fingerprint, resolve, sampled
 from sasgp.checkpoint import read as read_checkpoint
-from sasgp.checks import check_latents, check_rows, check_settings
+from sasgp.checks import check_curve, check_evidence, check_latents, check_rows, check_settings
 from sasgp.encoders import Custom, Encoder, Table
 from sasgp.errors import InputError
+from sasgp.evidence import Evidence, EvidenceCurve, curve, doublings, exact, sas, unbiased
 from sasgp.explorer import Explorer, explore
+from sasgp.factor import GP, amount, memory_needed
 from sasgp.fitting import Callback, fit_model
 from sasgp.models.sas import SASDecoder
 from sasgp.outputs import Out, Sink
@@ -309,6 +311,130 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         draw = generator(_seed(random_state), "sample")
         Z = torch.randn(n_samples, self.n_components, generator=draw, dtype=self._dtype).to(self._device)
         return self.posterior_.sample(Z, draw, noise=noise).numpy(force=True)
+
+    # ------------------------------------------------------------------------------------------------ evidence
+
+    def evidence(
+        self,
+        X: Any,
+        *,
+        method: Literal["exact", "sas", "unbiased"] = "exact",
+        Z: Any = None,
+        active_set_size: int | None = None,
+        batch_size: int | None = None,
+        n_estimates: int = 20,
+        dtype: Literal["float64", "float32"] = "float64",
+        random_state: Any = None,
+    ) -> Evidence:
+        """How probable rows are under the decoder, given their latents: log p(X|Z) in nats.
+
+        Z are the latents that `transform` finds, of Bayesian latents their means: it is the likelihood at one Z. The
+        objective of training is another number, an average over q(Z) less the divergence from the prior.
+
+        Parameters
+        ----------
+        X : array-like [N, D]
+            As a rule the rows that the model was trained on; none of the support set is used.
+        method : str
+            "exact": the number itself, in N³/3 operations and half of an N×N matrix.
+            "sas": the mean of the training estimate (Eq. 6) over random active sets. It costs A²·N each; on average it
+            is too low as long as larger active sets predict better.
+            "unbiased": SAS and a random correction, whose mean is the exact number. An estimate costs about N³/12.
+        Z : array-like [N, Q], optional
+            Latents, where they are known: `embedding_` for the training rows of a model with encoder="table".
+        active_set_size : int, optional
+            A of "sas" and "unbiased". By default that of training.
+        batch_size : int, optional
+            Rows of one "sas" estimate, active ones included. By default all N.
+        n_estimates : int
+            Independent repetitions of "sas" and "unbiased".
+        dtype : str
+            Of the factor: "float32" takes half of the memory and of the time.
+        random_state : int, RandomState or None
+            None draws anew each time.
+
+        Returns
+        -------
+        Evidence
+            With `mean`, `standard_error`, `per_value`, and what it cost.
+        """
+        check_is_fitted(self)
+        rows = self._rows(X)
+        A = self._active_rows(len(rows)) if active_set_size is None else active_set_size
+        check_evidence(len(rows), method, A, batch_size, n_estimates, dtype)
+        gp, draw = self._gp(rows, Z, dtype), generator(_seed(random_state), "evidence")
+        memory = f", {amount(memory_needed(gp, len(rows)))}" if method == "exact" else ""
+        with progress_bar(f"evidence{memory}", 1, show=self.verbose) as update:
+            if method == "exact":
+                return exact(gp, update)
+            if method == "sas":
+                return sas(gp, A, n_estimates, draw, B=batch_size, update=update)
+            return unbiased(gp, A, n_estimates, draw, update=update)
+
+    def evidence_curve(
+        self,
+        X: Any,
+        *,
+        sizes: Sequence[int] | None = None,
+        Z: Any = None,
+        n_estimates: int = 20,
+        dtype: Literal["float64", "float32"] = "float64",
+        random_state: Any = None,
+    ) -> EvidenceCurve:
+        """How well a row is predicted from `a` others drawn at random, against a: whether more would help.
+
+        Where the curve is flat at `active_set_size`, they would not. `print` says it in words, and
+        `plots.evidence_curve` draws it.
+
+        Parameters
+        ----------
+        X : array-like [N, D]
+        sizes : sequence of int, optional
+            Sizes of the active set, each below N. By default that of the model, its halves and doubles.
+        Z, dtype, random_state
+            As of `evidence`.
+        n_estimates : int
+            Independent repetitions: active sets and rows that are predicted.
+
+        Returns
+        -------
+        EvidenceCurve
+            With `sizes`, and `mean` and `standard_error` in nats a row.
+        """
+        check_is_fitted(self)
+        rows = self._rows(X)
+        A = self._active_rows(len(rows))
+        sizes = doublings(A, len(rows)) if sizes is None else sorted(set(sizes))
+        check_curve(len(rows), sizes, n_estimates, dtype)
+        gp, draw = self._gp(rows, Z, dtype), generator(_seed(random_state), "evidence")
+        with progress_bar("curve", 1, show=self.verbose) as update:
+            return curve(gp, sizes, A, n_estimates, draw, update=update)
+
+    def _active_rows(self, N: int) -> int:
+        """A for the evidence of N rows: that of training, or its default where everything was active."""
+        A = Settings.active_set_size if self.active_set_size is None else self.active_set_size_
+        assert A is not None
+        return min(A, N - 1)
+
+    def _gp(self, rows: ArrayRows, Z: Any, dtype: str) -> GP:
+        """Rows and their latents under the trained kernel, in float64 until they are factored."""
+        if Z is None:
+            Z = self._encode(rows, known=False)
+        elif np.shape(Z) != (len(rows), self.n_components):
+            raise InputError(
+                f"Z must have n_components={self.n_components} columns and a row for each of the {len(rows)} rows of X."
+                f" Got shape {np.shape(Z)}."
+            )
+        model, mean, scales = self.model_, self.model_.mean.double(), self.posterior_.scales
+        return GP(
+            model.kernel,
+            float(model.noise),
+            torch.as_tensor(np.asarray(Z, np.float64), device=self._device),
+            lambda index: (rows.gather(index.cpu()).double() - mean) / scales,
+            self.n_features_in_,
+            row_offset=-self.n_features_in_ * float(scales.log().mean()),
+            dtype=getattr(torch, dtype),
+        )
 
     def _encoded_blocks(self, rows: ArrayRows, size: int, *, known: bool) -> Iterator[tuple[Tensor, Tensor]]:
         """Rows and their latents, a block at a time; `known` rows are those that a Table was trained on."""

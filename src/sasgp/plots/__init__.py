@@ -9,12 +9,14 @@
     plots.training_curve(model.history_).savefig("curve.png")
     plots.relevance(model).savefig("relevance.png")
     plots.calibration(metrics.pit_counts(X, mean, std**2)).savefig("calibration.png")
+    plots.evidence_curve(model.evidence_curve(X)).savefig("evidence.png")
 
-`sasgp plot RUN` draws them too. Every function returns a `matplotlib.figure.Figure` and leaves pyplot alone, so that
-nothing needs a display, and nothing has to be closed.
+`sasgp plot RUN` draws them too, and `sasgp evidence RUN --curve evidence.png` the last. Every function returns a
+`matplotlib.figure.Figure` and leaves pyplot alone, so that nothing needs a display, and nothing has to be closed.
 """
 
 from sasgp.plots.calibration import calibration
+from sasgp.plots.evidence import evidence_curve
 from sasgp.plots.latent import GRID, decoded_grid, latent_space, latent_with_images
 from sasgp.plots.looks import PALETTE
 from sasgp.plots.rows import contact_sheet, reconstructions
@@ -26,6 +28,7 @@ __all__ = [
     "calibration",
     "contact_sheet",
     "decoded_grid",
+    "evidence_curve",
     "latent_space",
     "latent_with_images",
     "reconstructions",

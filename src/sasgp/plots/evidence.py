@@ -1,0 +1,65 @@
+"""Whether more active points would help."""
+
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from sasgp.plots.looks import INK, PALETTE, PICTURE_SIZE, plain, titled
+
+if TYPE_CHECKING:
+    from sasgp.evidence import EvidenceCurve
+
+__all__ = ["evidence_curve"]
+
+
+def evidence_curve(curve: "EvidenceCurve", *, title: str | None = None) -> Figure:
+    """The mean log density of a row given a others, against a; and in words what twice as many would bring.
+
+    Bars are two standard errors either way. They hold for each size by itself: all sizes share active sets and rows, so
+    the steps from one to the next, and the gain in the words above, are known much better.
+
+    Parameters
+    ----------
+    curve
+        What `model.evidence_curve(X)` returns.
+    title
+        Above the figure.
+
+    Returns
+    -------
+    Figure
+    """
+    figure = Figure(figsize=(PICTURE_SIZE + 1.6, PICTURE_SIZE - 1), layout="constrained")
+    axes = figure.subplots()
+    D, A = curve.n_features, curve.active_set_size
+    axes.errorbar(
+        curve.sizes,
+        curve.mean / D,
+        2 * curve.standard_error / D,
+        color=PALETTE[0],
+        lw=1.8,
+        marker="o",
+        ms=4,
+        elinewidth=1,
+    )
+    # Sizes that double are equally far apart; 0 has its place to the left of 1
+    axes.set_xscale("symlog", base=2, linthresh=1, linscale=1)
+    axes.axvline(A, color=PALETTE[9], lw=1.2, ls="--")
+    axes.annotate(
+        f"A = {A}",
+        (A, 0.02),
+        xycoords=("data", "axes fraction"),
+        xytext=(4, 0),
+        textcoords="offset points",
+        color=INK,
+        fontsize=9,
+    )
+    axes.set_xticks(curve.sizes, [str(size) for size in curve.sizes])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set(xlabel="size of the active set, a", ylabel="s(a): log density of a row\n(nats for each value)")
+    axes.set_title(str(curve), color=INK, fontsize=9, loc="left")
+    plain(axes)
+    axes.grid(color="#e5e5e5", lw=0.8)
+    axes.set_axisbelow(True)
+    return titled(figure, title)
