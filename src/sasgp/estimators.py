@@ -428,7 +428,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         model, mean, scales = self.model_, self.model_.mean.double(), self.posterior_.scales
         return GP(
             model.kernel,
-            float(model.noise),
+            float(self.posterior_.noise),
             torch.as_tensor(np.asarray(Z, np.float64), device=self._device),
             lambda index: (rows.gather(index.cpu()).double() - mean) / scales,
             self.n_features_in_,
