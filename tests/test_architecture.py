@@ -31,6 +31,7 @@ RANKS = {
     "ranks": 1,
     "rows": 1,
     "storage": 1,
+    "supports": 1,
     "synthetic": 1,
     "tables": 1,
     "watching": 1,
@@ -38,6 +39,7 @@ RANKS = {
     "datasets": 2,
     "evidence": 2,
     "latents": 2,
+    "neighbours": 2,
     "start": 2,
     "checks": 2,
     "models": 2,
@@ -59,7 +61,7 @@ RANKS = {
     "__main__": 8,
 }
 ONLY_TORCH = {"train"}  # besides the standard library
-NO_NUMPY = {"objective", "posterior", "encoders", "models", "train", "kernels", "latents", "start"}
+NO_NUMPY = {"objective", "posterior", "encoders", "models", "train", "kernels", "latents", "start", "supports"}
 MAY_PRINT = {"cli", "progress", "__main__"}
 MAY_IMPORT_RICH = MAY_PRINT | {"datasets"}  # the bar of a download, on a terminal only
 

@@ -20,7 +20,7 @@ from sasgp.errors import InputError
 from sasgp.rows import DatasetArray, check_finite, row_blocks
 from sasgp.settings import Settings
 
-__all__ = ["check_latents", "check_rows", "check_settings"]
+__all__ = ["check_count", "check_latents", "check_rows", "check_settings"]
 
 MAX_FLOAT32 = 1e17  # values whose squares, summed over a batch, still fit
 
@@ -81,10 +81,10 @@ def check_latents(estimator: BaseEstimator, Z: Any) -> Tensor:
 def check_settings(settings: Settings, N: int) -> None:
     """Every setting by itself, then those that must fit each other and the N rows."""
     for name in ("n_components", "batch_size", "support_size"):
-        _check_count(name, getattr(settings, name))
+        check_count(name, getattr(settings, name))
     for name in ("active_set_size", "max_epochs", "early_stopping"):
         if getattr(settings, name) is not None:
-            _check_count(name, getattr(settings, name))
+            check_count(name, getattr(settings, name))
     for name in ("learning_rate", "hyper_learning_rate"):
         _check_number(name, getattr(settings, name), "a positive number", lambda x: 0 < x < math.inf)
     _check_number("encoder_noise", settings.encoder_noise, "a number of at least 0", lambda x: 0 <= x < math.inf)
@@ -92,6 +92,7 @@ def check_settings(settings: Settings, N: int) -> None:
     _check_choice("latents", settings.latents, ("bayesian", "point"))
     _check_choice("noise", settings.noise, ("shared",))
     _check_choice("dtype", settings.dtype, ("float32", "float64"))
+    _check_choice("support", settings.support, ("random", "kmeans++"))
     if not isinstance(settings.encoder, nn.Module):
         _check_choice("encoder", settings.encoder, ("network", "table"), "or a torch module")
     if settings.kernel is not None and not isinstance(settings.kernel, Kernel):
@@ -112,9 +113,10 @@ def check_settings(settings: Settings, N: int) -> None:
         )
 
 
-def _check_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InputError(f"{name} must be a whole number of at least 1. Got {value!r}.")
+def check_count(name: str, value: object, least: int = 1) -> None:
+    """Raise InputError for anything but a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name} must be a whole number of at least {least}. Got {value!r}.")
 
 
 def _check_number(name: str, value: object, expected: str, accepts: Callable[[Any], bool]) -> None:
