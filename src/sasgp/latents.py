@@ -2,8 +2,9 @@
 
 The posterior p(z|x) ∝ p(x|z) p(z) of a row is known up to a constant. `refine` climbs it from several starts, all rows
 of a block at once; `laplace` is the Gaussian of the same curvature at the top; `log_evidence` integrates over z by
-importance sampling from that Gaussian. On digits 8 samples from it come within .3 nats of the integral on average, while
-8 of the encoder's q(z|x) stay 6.6 below: of a row that the encoder puts in the wrong place none is in the right one.
+importance sampling from that Gaussian and the prior. On digits 16 such samples come within .4 nats of the integral on
+average (.04 in the median) while 32 of the encoder's q(z|x) stay 6.3 below: of a row that the encoder puts in the wrong
+place, none is in the right one.
 
 Starts are the support points that explain the row best. Their predictions are computed once, so scoring all of them is
 two matrix products. On MNIST they are better starts than the nearest of all training rows: the decoder's own opinion is
@@ -182,13 +183,23 @@ def normal_points(n: int, Q: int, seed: int) -> Tensor:
 
 
 def log_evidence(posterior: Posterior, X: Tensor, Z: Tensor, F: Tensor, epsilon: Tensor) -> Tensor:
-    """The log density log p(x) [M] of rows X [M, D], importance-weighted over z_k = z* + F ε_k for points ε [K, Q].
+    """The log density log p(x) [M] of rows X [M, D] by importance sampling; ε [K, Q] are the points of a N(0, I).
 
-    Its exponential is an unbiased estimate of p(x); the logarithm is too low on average, the less the more points.
+    Half of the samples are z* + F ε; the other half are of the prior, for the modes that z* is not at. No weight is then
+    more than 2 p(x|z), so that the estimate converges wherever z* is. Its exponential is unbiased; the logarithm is
+    too low on average, the less the more samples.
     """
-    # p(x) = ∫ p(x|z) p(z) dz ≈ 1/K Σ_k p(x, z_k) / q(z_k)          q = N(z*, F Fᵀ)
+    # p(x) = ∫ p(x|z) p(z) dz ≈ 1/K Σ_k p(x, z_k) / q(z_k)          q = a N(z*, F Fᵀ) + (1−a) N(0, I)
     X, Z, F, epsilon = X.double(), Z.double(), F.double(), epsilon.to(X.device)
-    log_q = prior_log_density(epsilon)[:, None] - torch.linalg.slogdet(F).logabsdet  # [K, M]
+    near = (len(epsilon) + 1) // 2
+    log_a, log_b = math.log(near / len(epsilon)), math.log1p(-near / len(epsilon)) if len(epsilon) > 1 else -math.inf
+    F_inv, log_det = torch.linalg.inv(F), torch.linalg.slogdet(F).logabsdet
+    log_w = []
     with torch.no_grad():
-        log_p = torch.stack([log_joint(posterior, X, Z + F @ e) for e in epsilon])  # [K, M]
-    return torch.logsumexp(log_p - log_q, 0) - math.log(len(epsilon))
+        for k, e in enumerate(epsilon):
+            z = Z + F @ e if k < near else e.expand_as(Z)
+            log_prior = prior_log_density(z)  # [M]
+            log_near = prior_log_density((F_inv @ (z - Z)[:, :, None])[:, :, 0]) - log_det
+            log_q = torch.logaddexp(log_a + log_near, log_b + log_prior)
+            log_w.append(posterior.log_density(X, z) + log_prior - log_q)
+    return torch.logsumexp(torch.stack(log_w), 0) - math.log(len(epsilon))
