@@ -37,7 +37,7 @@ def test_nearest_are_those_of_brute_force(X):
     rows, queries = X[:1500], X[1500:]
     found = index(rows).nearest(torch.from_numpy(queries))
     assert found.shape == (len(queries), neighbours.N_NEIGHBOURS)
-    assert recall(found, rows, queries) > 0.999  # but for ties
+    assert recall(found, rows, queries) > 0.99  # but for ties: pixels have 17 values
 
 
 def test_rows_find_themselves_and_bring_their_latents(X):
