@@ -295,7 +295,7 @@ def test_point_latents_have_no_distribution(rows):
         lambda: model.posterior_samples(X),
         lambda: model.score_samples(X, n_samples=4),
     ):
-        with pytest.raises(InputError, match="needs Bayesian latents.*Got latents='point'.*fit with"):
+        with pytest.raises(InputError, match=r"needs Bayesian latents.*Got latents='point'.*fit with"):
             call()
     Z = model.transform(X)
     expected = model.posterior_.log_density(torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(Z))

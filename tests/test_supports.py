@@ -63,6 +63,8 @@ def test_sets_that_agree_say_what_each_says(rng, shape):
 
 # ---- the estimator's face ----
 
+SETTINGS = {"n_components": 1, "latents": "point", "random_state": 0}
+
 
 @pytest.fixture(scope="module")
 def X():
@@ -73,7 +75,7 @@ def X():
 
 @pytest.fixture(scope="module")
 def model(X):
-    return SASGP(n_components=1, support_size=40, max_epochs=40, random_state=0).fit(X)
+    return SASGP(**SETTINGS, encoder=torch.nn.Linear(3, 1), support_size=40, max_epochs=40).fit(X)
 
 
 def test_more_supports_come_from_other_rows_and_are_saved(model, X, tmp_path):
@@ -89,9 +91,9 @@ def test_more_supports_come_from_other_rows_and_are_saved(model, X, tmp_path):
 
     mean, std = model.predict(Z, return_std=True, n_supports=4)
     model.save(tmp_path / "m.safetensors")
-    again = SASGP.load(tmp_path / "m.safetensors")
+    again = SASGP.load(tmp_path / "m.safetensors", encoder=torch.nn.Linear(3, 1))
     np.testing.assert_array_equal(again.predict(Z, return_std=True, n_supports=4), (mean, std))
-    with pytest.raises(InputError, match="must come from the training rows.*Got 400 rows"):
+    with pytest.raises(InputError, match=r"must come from the training rows.*Got 400 rows"):
         model.add_supports(X, 7)
 
 
@@ -111,7 +113,8 @@ def test_four_supports_predict_better_than_one_of_them(model, X):
 
 
 def test_support_by_kmeans_plus_plus(X):
-    model = SASGP(n_components=1, support="kmeans++", support_size=30, max_epochs=5, random_state=0).fit(X)
+    encoder = torch.nn.Linear(3, 1)
+    model = SASGP(**SETTINGS, encoder=encoder, support="kmeans++", support_size=30, max_epochs=5).fit(X)
     assert len(model.posterior_.Z) == 30
     # Spread out: the outermost rows are within reach of a support point
     Z = model.embedding_[:, 0]

@@ -185,9 +185,9 @@ def normal_points(n: int, Q: int, seed: int) -> Tensor:
 def log_evidence(posterior: Posterior, X: Tensor, Z: Tensor, F: Tensor, epsilon: Tensor) -> Tensor:
     """The log density log p(x) [M] of rows X [M, D] by importance sampling; ε [K, Q] are the points of a N(0, I).
 
-    Half of the samples are z* + F ε; the other half are of the prior, for the modes that z* is not at. No weight is then
-    more than 2 p(x|z), so that the estimate converges wherever z* is. Its exponential is unbiased; the logarithm is
-    too low on average, the less the more samples.
+    Half of the samples are z* + F ε; the other half are of the prior, for the modes that z* is not at. No weight is
+    then more than 2 p(x|z), so that the estimate converges wherever z* is. Its exponential is unbiased; the logarithm
+    is too low on average, the less the more samples.
     """
     # p(x) = ∫ p(x|z) p(z) dz ≈ 1/K Σ_k p(x, z_k) / q(z_k)          q = a N(z*, F Fᵀ) + (1−a) N(0, I)
     X, Z, F, epsilon = X.double(), Z.double(), F.double(), epsilon.to(X.device)
