@@ -250,9 +250,10 @@ def test_scores_are_the_integral(model, rows):
     at = np.stack([norm.logpdf(x, mean, np.sqrt(var)).sum(1) for x in X]) + norm.logpdf(grid).sum(1)
     exact = logsumexp(at, axis=1) + cell
     found = model.score_samples(X, n_samples=64)
-    # A row may lack a mode, and no row may have too much
     assert np.median(np.abs(found - exact)) < 0.1
-    assert (found < exact + 0.3).all()
+    # Unbiased before the logarithm, so a row may be above: by Markov's inequality rarely by a nat, and not on average
+    assert (found < exact + 1).all()
+    assert (found - exact).mean() < 0.1
     assert abs(model.score(X) - exact.mean()) < 2  # with the default, 16
     assert model.score(X) == pytest.approx(model.score_samples(X).mean(), rel=1e-6)
 

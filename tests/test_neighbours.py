@@ -1,4 +1,4 @@
-"""An index over rows: nearest ones against brute force; a file beside the model that is its own and whole, or refused."""
+"""An index over rows: nearest ones against brute force; a file beside the model, its own and whole or refused."""
 
 import copy
 import sys
