@@ -401,9 +401,10 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """Log density [M] of each row under the model, in nats summed over features: low for anomalies.
 
         Bayesian latents: an estimate of log p(x) = log ∫ p(x|z) p(z) dz, by importance sampling around the row's
-        refined latent and from the prior. Its exponential is unbiased, so that the logarithm is a lower bound on average, the tighter the
-        more samples. Point latents, or n_samples=0: log N(x | m(z*), c(z*) I) at z* = transform(x), which measures
-        reconstruction through the latent space. Its mean for each feature is the paper's NLPD with the sign turned.
+        refined latent and from the prior. Its exponential is unbiased, so that the logarithm is a lower bound on
+        average, the tighter the more samples. Point latents, or n_samples=0: log N(x | m(z*), c(z*) I) at
+        z* = transform(x), which measures reconstruction through the latent space. Its mean for each feature is the
+        paper's NLPD with the sign turned.
 
         Parameters
         ----------
