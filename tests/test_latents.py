@@ -283,6 +283,7 @@ def test_rows_that_a_table_has_not_seen(rows):
     table = SASGP(encoder="table", max_epochs=20, random_state=0).fit(rows[0][:60])
     Z, std = table.transform(rows[1], return_std=True)
     np.testing.assert_array_equal(Z, table.transform(rows[1]))
+    assert (joint(table, rows[1], table.transform(rows[1], refine=4)) >= joint(table, rows[1], Z) - 1e-4).all()
     assert ((std > 0) & (std <= 1 + 1e-6)).all()
     assert np.isfinite(table.score_samples(rows[1])).all()
     assert table.posterior_samples(rows[1], 3).shape == (3, 60, 2)

@@ -468,8 +468,8 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             starts=() if index is None else [index],
             known=known,
         )
-        size = min(size, locate.block_size) if locate.steps else size
-        long = locate.steps > 0 or len(rows) > 50 * size
+        size = min(size, locate.block_size) if locate.searches else size
+        long = locate.searches or len(rows) > 50 * size
         with progress_bar("latents", len(rows), show=self.verbose and long) as update:
             done = 0
             for X in rows.blocks(size):

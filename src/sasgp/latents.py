@@ -72,7 +72,7 @@ class Locator:
         Its answer is the latent, or the first start where there are steps.
     posterior : Posterior
     steps : int
-        Of refinement. A Table cannot read new rows: these are always searched for, with `SEARCH_STEPS` unless told.
+        Of refinement. A Table cannot read new rows: these are searched for first, with `SEARCH_STEPS`.
     starts : sequence of callables
         More starts, besides the support points that explain a row best: X [M, D] → Z [M, n, Q].
     known : bool
@@ -90,8 +90,8 @@ class Locator:
     ) -> None:
         self.encoder, self.posterior = encoder, posterior
         self.encodes = encoder.amortised or known
-        self.steps = steps or (0 if self.encodes else SEARCH_STEPS)
-        self.starts: list[Callable[[Tensor], Tensor]] = [SupportStarts(posterior), *starts] if self.steps else []
+        self.steps, self.searches = steps, steps > 0 or not self.encodes
+        self.starts: list[Callable[[Tensor], Tensor]] = [SupportStarts(posterior), *starts] if self.searches else []
 
     @property
     def block_size(self) -> int:
@@ -105,13 +105,15 @@ class Locator:
         F is the encoder's where z* is, else that of the curvature at z*: the encoder's variance belongs to another
         place, and its square root is a scale that was averaged over many rows.
         """
-        if not self.steps:
-            mu, var = self.encoder(X, rows)
-            return mu, torch.diag_embed(var.sqrt()) if spread and var is not None else None
         starts = [start(X) for start in self.starts]
         if self.encodes:
-            starts.insert(0, self.encoder(X, rows)[0][:, None])
-        Z = refine(self.posterior, X, torch.cat(starts, 1), self.steps)
+            Z, var = self.encoder(X, rows)
+            if not self.steps:
+                return Z, torch.diag_embed(var.sqrt()) if spread and var is not None else None
+        else:
+            Z = refine(self.posterior, X, torch.cat(starts, 1), SEARCH_STEPS)
+        if self.steps:
+            Z = refine(self.posterior, X, torch.cat([Z[:, None], *starts], 1), self.steps)
         return Z, laplace(self.posterior, X, Z) if spread else None
 
 
