@@ -26,8 +26,8 @@ def run(name: str, noise: float, seed: int) -> dict[str, object]:
     metrics = {
         "1-NN": knn_accuracy(model.embedding_, data.y, Z_test, data.y_test),
         "RMSE": rmse(data.X_test, model.predict(Z_test)),
-        "NLPD, test": -model.score(data.X_test) / data.X.shape[1],
-        "NLPD, training": -model.score(data.X) / data.X.shape[1],
+        "NLPD, test": -model.score_samples(data.X_test, n_samples=0).mean() / data.X.shape[1],
+        "NLPD, training": -model.score_samples(data.X, n_samples=0).mean() / data.X.shape[1],
     }
     return {"settings": model.get_params(), "metrics": metrics, "seconds": model.history_[-1]["seconds"]}
 

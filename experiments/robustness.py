@@ -41,7 +41,7 @@ def run(data: str, latents: str, rate: float, seed: int) -> dict[str, object]:
         found = {
             "rmse": rmse(rows.X_test, np.asarray(model.predict(Z))),
             "1-NN": knn_accuracy(model.embedding_, rows.y, Z, rows.y_test),
-            "score": model.score(rows.X_test) / rows.X.shape[1],
+            "score": float(model.score_samples(rows.X_test, n_samples=0).mean()) / rows.X.shape[1],
             "objective": -model.history_[-1]["loss"],
             "noise": model.noise_,
             "dropped": sum(record["dropped"] for record in model.history_),

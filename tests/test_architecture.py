@@ -32,6 +32,7 @@ RANKS = {
     "ranks": 1,
     "rows": 1,
     "storage": 1,
+    "supports": 1,
     "synthetic": 1,
     "tables": 1,
     "watching": 1,
@@ -39,6 +40,7 @@ RANKS = {
     "datasets": 2,
     "evidence": 2,
     "latents": 2,
+    "neighbours": 2,
     "start": 2,
     "checks": 2,
     "models": 2,
@@ -72,6 +74,7 @@ NO_NUMPY = {
     "evidence",
     "factor",
 }
+NO_NUMPY = {"objective", "posterior", "encoders", "models", "train", "kernels", "latents", "start", "supports"}
 MAY_PRINT = {"cli", "progress", "__main__"}
 MAY_IMPORT_RICH = MAY_PRINT | {"datasets"}  # the bar of a download, on a terminal only
 

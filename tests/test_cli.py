@@ -342,6 +342,19 @@ def test_columns_in_another_order_are_found_by_name(home, here, sasgp):
     np.testing.assert_array_equal(np.load("mixed.npy"), np.load("new.npy"))
 
 
+def test_embed_and_evaluate_refine(home, here, sasgp):
+    sasgp("embed", home / "run", home / "table.csv", "--labels", "species", "--out", "z.npy", "--refine", "3")
+    model = SASGP.load(home / "run" / "model.safetensors")
+    X = pl.read_csv(home / "table.csv").drop("species").to_numpy()
+    np.testing.assert_allclose(np.load("z.npy"), model.transform(X, refine=3), atol=1e-4)
+    arguments = ("evaluate", home / "run", home / "table.csv", "--labels", "species", "--json")
+    result = json.loads(sasgp(*arguments, "--refine", "3"))
+    frame = pl.read_csv(home / "run" / "embedding.csv").filter(pl.col("split") == "test")
+    held_out = X[np.sort(frame["row"].to_numpy())]
+    expected = reconstruction(model, held_out, model.transform(held_out, refine=3))
+    assert result["nlpd"] == pytest.approx(expected["nlpd"], rel=1e-4)
+
+
 def test_decode_after_embed_is_predict(home, here, sasgp):
     sasgp("embed", home / "run", home / "table.csv", "--labels", "species", "--out", "z.csv")
     sasgp("decode", home / "run", "z.csv", "--out", "x.npz")

@@ -20,7 +20,7 @@ from sasgp.errors import InputError
 from sasgp.rows import DatasetArray, check_finite, row_blocks
 from sasgp.settings import Settings
 
-__all__ = ["check_curve", "check_evidence", "check_latents", "check_rows", "check_settings"]
+__all__ = ["check_count", "check_curve", "check_evidence", "check_latents", "check_rows", "check_settings"]
 
 MAX_FLOAT32 = 1e17  # values whose squares, summed over a batch, still fit
 
@@ -81,10 +81,10 @@ def check_latents(estimator: BaseEstimator, Z: Any) -> Tensor:
 def check_settings(settings: Settings, N: int) -> None:
     """Every setting by itself, then those that must fit each other and the N rows."""
     for name in ("n_components", "batch_size", "support_size"):
-        _check_count(name, getattr(settings, name))
+        check_count(name, getattr(settings, name))
     for name in ("active_set_size", "max_epochs", "early_stopping"):
         if getattr(settings, name) is not None:
-            _check_count(name, getattr(settings, name))
+            check_count(name, getattr(settings, name))
     for name in ("learning_rate", "hyper_learning_rate"):
         _check_number(name, getattr(settings, name), "a positive number", lambda x: 0 < x < math.inf)
     _check_number("encoder_noise", settings.encoder_noise, "a number of at least 0", lambda x: 0 <= x < math.inf)
@@ -92,6 +92,7 @@ def check_settings(settings: Settings, N: int) -> None:
     _check_choice("latents", settings.latents, ("bayesian", "point"))
     _check_choice("noise", settings.noise, ("shared", "feature"))
     _check_choice("dtype", settings.dtype, ("float32", "float64"))
+    _check_choice("support", settings.support, ("random", "kmeans++"))
     if not isinstance(settings.encoder, nn.Module):
         _check_choice("encoder", settings.encoder, ("network", "table"), "or a torch module")
     if settings.kernel is not None and not isinstance(settings.kernel, Kernel):
@@ -118,12 +119,12 @@ def check_evidence(N: int, method: str, A: int, batch_size: int | None, n_estima
     _check_choice("dtype", dtype, ("float64", "float32"))
     if method == "exact":
         return
-    _check_count("active_set_size", A, 0)
-    _check_count("n_estimates", n_estimates, 2)
+    check_count("active_set_size", A, 0)
+    check_count("n_estimates", n_estimates, 2)
     if A >= N:
         raise InputError(f"active_set_size must be below the {N} rows of X. Got {A}; lower it, or use method='exact'.")
     if batch_size is not None:
-        _check_count("batch_size", batch_size)
+        check_count("batch_size", batch_size)
         if method != "sas" or not A < batch_size <= N:
             raise InputError(
                 f"batch_size is for method='sas', more than active_set_size={A} and at most the {N} rows of X. Got "
@@ -134,14 +135,15 @@ def check_evidence(N: int, method: str, A: int, batch_size: int | None, n_estima
 def check_curve(N: int, sizes: Sequence[int], n_estimates: int, dtype: str) -> None:
     """The arguments of `evidence_curve` for N rows."""
     _check_choice("dtype", dtype, ("float64", "float32"))
-    _check_count("n_estimates", n_estimates, 2)
+    check_count("n_estimates", n_estimates, 2)
     for size in sizes:
-        _check_count("each of sizes", size, 0)
+        check_count("each of sizes", size, 0)
     if not sizes or max(sizes) >= N:
         raise InputError(f"sizes must be below the {N} rows of X, one or more. Got {[*sizes]}; choose others.")
 
 
-def _check_count(name: str, value: object, least: int = 1) -> None:
+def check_count(name: str, value: object, least: int = 1) -> None:
+    """Raise InputError for anything but a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise InputError(f"{name} must be a whole number of at least {least}. Got {value!r}.")
 

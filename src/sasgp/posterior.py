@@ -57,6 +57,11 @@ class Posterior:
             self.L_inv = torch.linalg.solve_triangular(L, eye, upper=False)  # [S, S]
 
     @property
+    def feature_noise(self) -> Tensor:
+        """The likelihood's variance in squared units of the data: [1] for all features, or [D]."""
+        return self.noise * self.scales.square()
+
+    @property
     def block_size(self) -> int:
         """Queries answered at a time."""
         return max(1, BLOCK_ELEMENTS // len(self.Z))

@@ -61,6 +61,9 @@ class Settings:
         Stop after this many epochs without improvement on held-out rows, and keep the best epoch. None: never.
     validation_fraction
         Share of the rows held out for early_stopping.
+    support
+        How those rows are chosen: "random", or "kmeans++", which spreads them over the latent space. The latter is
+        better where support_size is a few hundred, and no worse where it is thousands.
     """
 
     n_components: int = 2
@@ -82,6 +85,7 @@ class Settings:
     encoder_noise: float = 1.0
     early_stopping: int | None = None
     validation_fraction: float = 0.1
+    support: Literal["random", "kmeans++"] = "random"
 
     def torch_device(self) -> "torch.device":
         """The device that `device` names."""
