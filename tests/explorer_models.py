@@ -22,7 +22,7 @@ class Decoder:
 
     def __init__(self, kernel, *, Q=2, D=6, S=60, N=200, noise=0.02, low=0.0, high=1.0, seed=0, scales=None):
         draw = np.random.default_rng(seed)
-        self.n_components, self.n_features_in_ = Q, D
+        self.n_components_, self.n_features_in_ = Q, D
         self.embedding_ = draw.normal(size=(N, Q)).astype(np.float32)
         waves = np.sin(1.5 * self.embedding_ @ draw.normal(size=(Q, D)) + draw.uniform(0, 6, D)) / 2 + 0.5
         self.X = (low + (high - low) * np.clip(waves + 0.05 * draw.normal(size=(N, D)), 0, 1)).astype(np.float32)

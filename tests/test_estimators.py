@@ -361,7 +361,7 @@ def test_the_file_says_what_it_is(model, tmp_path):
 # ---------------------------------------------------------------------------------------------------- bad input
 
 BAD_SETTINGS = {
-    "n_components": (0, 1.5, "auto", True),
+    "n_components": (0, 1.5, "all", True),
     "latents": ("Bayesian", None),
     "encoder": ("netwrok", 3),
     "kernel": ("rfb", 3),

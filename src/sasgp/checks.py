@@ -66,11 +66,11 @@ def check_latents(estimator: BaseEstimator, Z: Any) -> Tensor:
     if isinstance(Z, Dataset):
         Z = estimator.transform(Z)
     width = np.shape(Z)[1] if len(np.shape(Z)) == 2 else None
-    if width is not None and width != estimator.n_components:
+    if width is not None and width != estimator.n_components_:
         if width != estimator.n_features_in_:
             raise InputError(
                 f"X has {width} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
-                f"features as input, or n_components={estimator.n_components} for latents."
+                f"features as input, or n_components={estimator.n_components_} for latents."
             )
         Z = estimator.transform(Z)
     Z = Z.numpy(force=True) if isinstance(Z, Tensor) else check_array(Z, input_name="Z", order="C")
@@ -80,7 +80,11 @@ def check_latents(estimator: BaseEstimator, Z: Any) -> Tensor:
 
 def check_settings(settings: Settings, N: int) -> None:
     """Every setting by itself, then those that must fit each other and the N rows."""
-    for name in ("n_components", "batch_size", "support_size"):
+    if settings.n_components == "auto":
+        _check_auto(settings)
+    else:
+        check_count("n_components", settings.n_components)
+    for name in ("batch_size", "support_size"):
         check_count(name, getattr(settings, name))
     for name in ("active_set_size", "max_epochs", "early_stopping"):
         if getattr(settings, name) is not None:
@@ -140,6 +144,20 @@ def check_curve(N: int, sizes: Sequence[int], n_estimates: int, dtype: str) -> N
         check_count("each of sizes", size, 0)
     if not sizes or max(sizes) >= N:
         raise InputError(f"sizes must be below the {N} rows of X, one or more. Got {[*sizes]}; choose others.")
+
+
+def _check_auto(settings: Settings) -> None:
+    for name, right in {
+        "latents": settings.latents == "bayesian",  # points have no reason to leave a dimension unused
+        "kernel": settings.kernel in (None, "rbf-ard") if not isinstance(settings.kernel, Kernel) else False,
+        "encoder": not isinstance(settings.encoder, nn.Module),
+        "init": isinstance(settings.init, str),
+    }.items():
+        if not right:
+            raise InputError(
+                "n_components='auto' needs Bayesian latents, the kernel 'rbf-ard', an encoder of ours and a start by "
+                f"name. Got {name}={getattr(settings, name)!r}; leave it out, or give n_components a number."
+            )
 
 
 def check_count(name: str, value: object, least: int = 1) -> None:

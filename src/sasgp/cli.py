@@ -293,7 +293,7 @@ def embed(model: Model, data: Data, /, *, out: Path, labels: Labels = None, refi
             np.save(file, embedding.Z)
         else:
             embedding.write(file)
-    _show([("", [("wrote", str(out), f"{len(embedding.Z)} rows, {estimator.n_components} dimensions")])])
+    _show([("", [("wrote", str(out), f"{len(embedding.Z)} rows, {estimator.n_components_} dimensions")])])
 
 
 @app.command
@@ -318,7 +318,7 @@ def decode(model: Model, latents: Path, /, *, out: Path, std: Annotated[bool, Fl
         raise InputError("a .npy file holds one array. Got --std with it; choose .npz or .csv for --out.")
     with files.replacing(out) as file:
         estimator, run = _load(model)
-        Z = files.read_latents(latents, estimator.n_components)
+        Z = files.read_latents(latents, estimator.n_components_)
         mean, deviation = estimator.predict(Z, return_std=True)
         if out.suffix.lower() == ".npz":
             np.savez(file, mean=mean, std=deviation)
@@ -702,7 +702,7 @@ def _info(
         },
         "training": {
             "model": type(estimator).__name__,
-            "n_components": estimator.n_components,
+            "n_components": estimator.n_components_,
             "latents": estimator.latents,
             "active_set_size": estimator.active_set_size_,
             "batch_size": estimator.batch_size_,
@@ -710,6 +710,7 @@ def _info(
             "seconds": round(seconds, 2),
             "objective": -estimator.history_[-1]["loss"],
             "noise": estimator.model_.monitor()["noise"],
+            "relevance": [round(float(share), 4) for share in estimator.relevance_],
         },
         "metrics": metrics,
     }
@@ -787,6 +788,7 @@ def _summary(info: dict[str, Any], run: Path) -> "list[Section]":
         ("epochs", str(training["epochs"]), f"in {training['seconds']:.1f} seconds"),
         ("objective", f"{training['objective']:.4f}", "nats for each value"),
         ("noise", f"{training['noise']:.4g}", "variance"),
+        ("relevance", " ".join(f"{share:.2f}" for share in training["relevance"]), "spread of latents in lengthscales"),
     ]
     which = f"{metrics['rows']} rows that were held out" if data["held_out"] else f"{metrics['rows']} training rows"
     components = f"{training['n_components']} component{'s' * (training['n_components'] > 1)}"

@@ -31,6 +31,10 @@ class Encoder(nn.Module):
     def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         raise NotImplementedError
 
+    def keep(self, dims: Sequence[int]) -> None:
+        """Drop all latent dimensions but these, and put them in this order."""
+        raise NotImplementedError
+
 
 def _softplus_inverse(y: Tensor) -> Tensor:
     return y + torch.log(-torch.expm1(-y))
@@ -88,6 +92,14 @@ class Network(Encoder):
         X = (X - self.mean) / self.scale
         return self.mu(X), None if self.raw_var is None else _variance(self.raw_var(X))
 
+    def keep(self, dims: Sequence[int]) -> None:
+        for net in (self.mu, self.raw_var):
+            if net is not None:
+                last = net[-1]
+                assert isinstance(last, nn.Linear)
+                last.weight, last.bias = nn.Parameter(last.weight[dims]), nn.Parameter(last.bias[dims])
+                last.out_features = len(dims)
+
 
 def _perceptron(widths: Sequence[int], generator: torch.Generator) -> nn.Sequential:
     """Linear layers with ReLU between them, started as torch starts them but from the given generator."""
@@ -114,6 +126,10 @@ class Table(Encoder):
     def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         assert rows is not None, "a Table knows only the rows it was trained on"
         return self.mu[rows], None if self.raw_var is None else _variance(self.raw_var[rows])
+
+    def keep(self, dims: Sequence[int]) -> None:
+        self.mu = nn.Parameter(self.mu[:, dims])
+        self.raw_var = None if self.raw_var is None else nn.Parameter(self.raw_var[:, dims])
 
 
 class Custom(Encoder):

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
@@ -50,6 +50,7 @@ Array = NDArray[np.floating[Any]]
 
 ENCODE_ROWS = 4096  # encoded at a time
 SCORE_SAMPLES = 16  # the median row of digits is then within .04 nats of the integral
+MAX_COMPONENTS, LEAST_RELEVANCE = 12, 0.1  # of n_components="auto": to start with, and the share of the largest to keep
 VALIDATION_SUPPORT = 400  # rows that held-out rows are predicted from
 
 
@@ -70,6 +71,10 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         The trained kernel.
     noise_ : float or ndarray [D]
         The trained noise variance; one for every feature with noise="feature".
+    n_components_ : int
+        Dimensions of the latent space, also where n_components="auto" chose them.
+    relevance_ : ndarray [Q]
+        How much of each dimension the decoder uses: the spread of the latents there, in lengthscales of the kernel.
     active_set_size_, batch_size_ : int
         The sizes used, where the data were too few for those asked for.
     model_ : torch.nn.Module
@@ -128,6 +133,10 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         keeper = _keeper(checkpoint if checkpoint is not None else resume)
         array = check_rows(self, X, reset=True)
         check_settings(self, len(array))
+        if self.n_components == "auto":
+            Q = min(MAX_COMPONENTS, array.shape[1])
+            wide = clone(self).set_params(n_components=Q, kernel="rbf-ard")
+            return self._adopt(wide.fit(X, checkpoint=checkpoint, resume=resume, callback=callback))
         saved = None if resume is None else read_checkpoint(resolve(resume))
         with joined(self._device) as ranks:
             self._fit(array, ranks, keeper, saved, callback)
@@ -194,7 +203,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         centre = torch.as_tensor(mean, dtype=dtype, device=device)
         layout = None
         if resumed:
-            layout = torch.zeros(len(rows), self.n_components, dtype=dtype, device=device)
+            layout = torch.zeros(len(rows), self.n_components_, dtype=dtype, device=device)
         elif not isinstance(self.init, str):
             layout = torch.as_tensor(np.asarray(self.init), dtype=dtype, device=device)
             layout = layout if rows.indices is None else layout[rows.indices.to(device)]
@@ -205,12 +214,25 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         return SASDecoder(
             encoder,
             kernel,
-            noise=start.noise(self.n_features_in_, self.n_components) * variance,
+            noise=start.noise(self.n_features_in_, self.n_components_) * variance,
             mean=centre,
             active_set_size=None if self.active_set_size is None else self.active_set_size_,
-            encoder_noise=self.encoder_noise * start.noise_share(self.n_features_in_, self.n_components),
+            encoder_noise=self.encoder_noise * start.noise_share(self.n_features_in_, self.n_components_),
             scales=scales if self.noise == "feature" else None,
         ).to(device, dtype)
+
+    def _adopt(self, wide: Self) -> Self:
+        """Take over what another estimator has learnt, without the dimensions that its decoder does not use."""
+        settings = self.get_params(deep=False)
+        self.__dict__ |= {name: value for name, value in vars(wide).items() if name not in settings}
+        relevance = np.array(kernels.relevance(wide.kernel_, wide.embedding_))
+        dims = [int(q) for q in np.argsort(-relevance) if relevance[q] >= LEAST_RELEVANCE * relevance.max()]
+        self._n_features_out = len(dims)
+        self.model_.encoder.keep(dims)
+        self.model_.kernel = kernels.with_dimensions(wide.kernel_, dims)
+        self.embedding_ = wide.embedding_[:, dims]
+        self.posterior_ = self.model_.condition(wide.posterior_.X, wide.posterior_.Z[:, dims])
+        return self
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
         """Train the decoder on X and return the latents of its rows."""
@@ -305,11 +327,11 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         self._check_bayesian("posterior_samples", True)
         check_count("n_samples", n_samples)
         rows, draw = self._rows(X), generator(_seed(random_state), "posterior")
-        samples = np.empty((n_samples, len(rows), self.n_components), self.dtype)
+        samples = np.empty((n_samples, len(rows), self.n_components_), self.dtype)
         done = 0
         for _, Z, F in self._located(rows, ENCODE_ROWS, refine=refine, spread=True):
             assert F is not None
-            epsilon = torch.randn(len(Z), self.n_components, n_samples, generator=draw, dtype=F.dtype).to(F.device)
+            epsilon = torch.randn(len(Z), self.n_components_, n_samples, generator=draw, dtype=F.dtype).to(F.device)
             # z = z* + F ε
             samples[:, done : done + len(Z)] = (Z[:, :, None] + F @ epsilon).permute(2, 0, 1).numpy(force=True)
             done += len(Z)
@@ -426,7 +448,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         self._check_bayesian("n_samples", bool(n_samples))
         rows, posterior = self._rows(X), self.posterior_
         seed = self.seed_ if random_state is None else _seed(random_state)
-        epsilon = latents.normal_points(max(1, n_samples), self.n_components, seed)
+        epsilon = latents.normal_points(max(1, n_samples), self.n_components_, seed)
         steps = latents.SCORE_STEPS if n_samples else 0
         with Sink(out, (len(rows),), np.dtype(self.dtype)) as sink, torch.no_grad():
             for X_block, Z, F in self._located(rows, posterior.block_size, refine=steps, spread=bool(n_samples)):
@@ -456,7 +478,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         if n_samples < 1:
             raise InputError(f"n_samples must be at least 1. Got {n_samples}.")
         draw = generator(_seed(random_state), "sample")
-        Z = torch.randn(n_samples, self.n_components, generator=draw, dtype=self._dtype).to(self._device)
+        Z = torch.randn(n_samples, self.n_components_, generator=draw, dtype=self._dtype).to(self._device)
         return self.posterior_.sample(Z, draw, noise=noise).numpy(force=True)
 
     # ------------------------------------------------------------------------------------------------ evidence
@@ -567,10 +589,10 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """Rows and their latents under the trained kernel, in float64 until they are factored."""
         if Z is None:
             Z = self._encode(rows, known=False)
-        elif np.shape(Z) != (len(rows), self.n_components):
+        elif np.shape(Z) != (len(rows), self.n_components_):
             raise InputError(
-                f"Z must have n_components={self.n_components} columns and a row for each of the {len(rows)} rows of X."
-                f" Got shape {np.shape(Z)}."
+                f"Z must have n_components_={self.n_components_} columns and a row for each of the {len(rows)} rows of "
+                f"X. Got shape {np.shape(Z)}."
             )
         model, mean, scales = self.model_, self.model_.mean.double(), self.posterior_.scales
         return GP(
@@ -608,7 +630,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     def _encode(
         self, rows: ArrayRows, *, known: bool = True, refine: int = 0, return_std: bool = False, out: Any = None
     ) -> Any:
-        shape, dtype = (len(rows), self.n_components), np.dtype(self.dtype)
+        shape, dtype = (len(rows), self.n_components_), np.dtype(self.dtype)
         outs = out if return_std and out is not None else (out, None)
         with Sink(outs[0], shape, dtype) as mean, Sink(outs[1], shape if return_std else (0, 0), dtype) as std:
             for _, Z, F in self._located(rows, ENCODE_ROWS, known=known, refine=refine, spread=return_std):
@@ -787,11 +809,13 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         bayesian, mean = self.latents == "bayesian", tensors["mean"]
         encoder: Encoder
         if isinstance(self.encoder, nn.Module):
-            encoder = Custom(copy.deepcopy(self.encoder), self.n_components, variance=bayesian)
+            encoder = Custom(copy.deepcopy(self.encoder), self.n_components_, variance=bayesian)
         elif self.encoder == "table":
             encoder = Table(tensors["embedding"], variance=bayesian)
         else:
-            encoder = start.network(self, mean, 1.0, self.seed_)
+            sized = copy.copy(self)
+            sized.n_components = self.n_components_
+            encoder = start.network(sized, mean, 1.0, self.seed_)
         custom = "custom" in fitted_kernel
         kernel: Kernel = copy.deepcopy(self.kernel) if custom else kernels.rebuild(fitted_kernel)
         parts: list[tuple[str, nn.Module]] = [("encoder", encoder), ("kernel", kernel)]
@@ -828,6 +852,16 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = [self.dtype]
         return tags
+
+    @property
+    def n_components_(self) -> int:
+        """Dimensions of the latent space."""
+        return self._n_features_out
+
+    @property
+    def relevance_(self) -> Array:
+        """How much of each latent dimension the decoder uses, [Q]: the spread of the latents, in lengthscales."""
+        return np.array(kernels.relevance(self.kernel_, self.embedding_))
 
     @property
     def kernel_(self) -> Kernel:

@@ -44,8 +44,10 @@ PCA_VALUES, PCA_ROWS = 50_000_000, 20_000  # principal axes of more rows are the
 class Model(Protocol):
     """What of an estimator is measured."""
 
-    n_components: int
     embedding_: Array
+
+    @property
+    def n_components_(self) -> int: ...
 
     def transform(self, X: Any) -> Array: ...
 
@@ -124,7 +126,7 @@ def quality(model: Model, split: Split, Z_test: Array | None, seed: int) -> dict
         X, y, Z = test.X, test.y, Z_test
         neighbours = knn(model.embedding_, train.y, Z, y)
     found: dict[str, Any] = {"rows": len(X), **reconstruction(model, X, Z)}
-    found["pca_rmse"] = pca_rmse(train.X, X, model.n_components, seed)
+    found["pca_rmse"] = pca_rmse(train.X, X, model.n_components_, seed)
     return found | neighbours
 
 

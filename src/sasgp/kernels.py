@@ -7,7 +7,7 @@ Class names in a description are looked up in the tables below and nowhere else,
 
 import difflib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -124,6 +124,21 @@ def make(name: str, n_components: int) -> Kernel:
             cure = f"Did you mean {near[0]!r}?" if near else "Choose one of these, or pass a gpytorch.kernels.Kernel."
             raise InputError(f"kernel must be one of {', '.join(map(repr, NAMES))}. Got {name!r}. {cure}")
     return ScaleKernel(base, outputscale_constraint=positive())
+
+
+def relevance(kernel: Kernel | None, Z: Any) -> list[float]:
+    """How much of each dimension is used: the spread of latents Z [N, Q] there, in lengthscales; 0 without any."""
+    Z = torch.as_tensor(Z, dtype=torch.float64)
+    spread = Z.std(0, correction=0).tolist()
+    return [float(sd) / scale for sd, scale in zip(spread, lengthscales(kernel, Z.shape[1]), strict=True)]
+
+
+def with_dimensions(kernel: Kernel, dims: Sequence[int]) -> Kernel:
+    """A kernel as `make("rbf-ard")` makes it, of fewer of its dimensions, in a new order."""
+    found = make("rbf-ard", len(dims)).to(kernel.raw_outputscale)
+    found.outputscale = kernel.outputscale.detach()
+    found.base_kernel.lengthscale = kernel.base_kernel.lengthscale.detach()[:, dims]
+    return found
 
 
 def lengthscales(kernel: Kernel | None, n_components: int) -> list[float]:

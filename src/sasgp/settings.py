@@ -19,7 +19,8 @@ class Settings:
     Parameters
     ----------
     n_components
-        Dimensions of the latent space, Q.
+        Dimensions of the latent space, Q. "auto" trains with up to twelve and a lengthscale for each, then keeps those
+        that the decoder uses, the most relevant first; it needs Bayesian latents.
     latents
         "bayesian": a Gaussian posterior for every latent (Eq. 8). "point": one position each, under a N(0, I) prior.
     encoder
@@ -66,7 +67,7 @@ class Settings:
         better where support_size is a few hundred, and no worse where it is thousands.
     """
 
-    n_components: int = 2
+    n_components: int | Literal["auto"] = 2
     latents: Literal["bayesian", "point"] = "bayesian"
     encoder: Literal["network", "table"] | Any = "network"
     kernel: Literal["rbf", "rbf-ard", "matern12", "matern32", "matern52"] | Any = None

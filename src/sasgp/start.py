@@ -47,12 +47,12 @@ def encoder(
     bayesian = settings.latents == "bayesian"
     if isinstance(settings.encoder, nn.Module):
         module = copy.deepcopy(settings.encoder)
-        return Custom(module, settings.n_components, variance=bayesian).to(centre.device, centre.dtype)
+        return Custom(module, int(settings.n_components), variance=bayesian).to(centre.device, centre.dtype)
 
     layout: Layout
     if Z is None:
         some = torch.randperm(len(data), generator=generator(seed, "axes"))[:SUBSET]
-        V = axes(settings.init, data.gather(some), centre, settings.n_components, generator(seed, "random axes"))
+        V = axes(settings.init, data.gather(some), centre, int(settings.n_components), generator(seed, "random axes"))
 
         def layout(X: Tensor, rows: Tensor) -> Tensor:
             return (X - centre) @ V
@@ -81,7 +81,7 @@ def network(settings: Settings, centre: Tensor, scale: float, seed: int) -> Netw
     """The amortised encoder, untrained."""
     variance = settings.latents == "bayesian"
     draw = generator(seed, "network")
-    return Network(centre, scale, settings.n_components, variance=variance, generator=draw)
+    return Network(centre, scale, int(settings.n_components), variance=variance, generator=draw)
 
 
 def kernel(settings: Settings, encoder: Encoder, data: ArrayRows, variance: float) -> Kernel:
@@ -100,7 +100,7 @@ def kernel(settings: Settings, encoder: Encoder, data: ArrayRows, variance: floa
                 f"{type(own).__name__}, which fails there: {error}. Make its ard_num_dims and active_dims fit."
             ) from error
         return own
-    named = kernels.make(settings.kernel or "rbf", settings.n_components).to(Z.device, Z.dtype)
+    named = kernels.make(settings.kernel or "rbf", int(settings.n_components)).to(Z.device, Z.dtype)
     named.outputscale = torch.as_tensor(variance, dtype=Z.dtype)  # as a float it would pass through float32
     named.base_kernel.lengthscale = Z.std(correction=0).clamp_min(1e-3)
     return named

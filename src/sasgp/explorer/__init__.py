@@ -66,7 +66,7 @@ def explore(
         Above the page.
     """
     points = np.asarray(model.embedding_ if Z is None else Z, dtype=np.float64)
-    D, Q, N = model.n_features_in_, model.n_components, len(points)
+    D, Q, N = model.n_features_in_, model.n_components_, len(points)
     if points.ndim != 2 or points.shape[1] != Q or not N or not np.isfinite(points).all():
         raise InputError(f"Z must hold finite latents [N, {Q}], at least one. Got shape {points.shape}.")
     if X is not None and X.shape != (N, D):

@@ -36,8 +36,10 @@ ASPECT = 1.8  # its width by its height: windows are wide
 class Decoder(Protocol):
     """What of a model is shown."""
 
-    n_components: int
     embedding_: Array
+
+    @property
+    def n_components_(self) -> int: ...
 
     @property
     def n_features_in_(self) -> int: ...
@@ -82,7 +84,7 @@ def packed_decoder(model: Decoder, box: Box, ranges: Array) -> Packed:
 
 def packed_sd(model: Decoder, box: Box) -> Packed:
     """The background: predictive standard deviations on a grid of the first two dimensions, the others at 0."""
-    cells = SD_CELLS[min(2, model.n_components)]
+    cells = SD_CELLS[min(2, model.n_components_)]
     sd = np.concatenate([std for _, std in _decoded(model, box.points(cells))])
     return {"n": cells[0], "lines": cells[1], "axes": box.axes(), "sd": pack(sd, "float32")}
 
@@ -152,7 +154,7 @@ def _coarsest(packer: Callable[[Kind], Packed], error: Callable[[Packed], float]
 
 
 def _grid(model: Decoder, box: Box) -> Packed:
-    shown = min(2, model.n_components)
+    shown = min(2, model.n_components_)
     room = GRID_BYTES / (2 * model.n_features_in_)  # points
     most = GRID_CELLS[shown]
     shrink = min(1.0, (room / math.prod(most)) ** (1 / shown))

@@ -190,7 +190,7 @@ class _View:
 
 
 def _view(model: Decoder, Z: ArrayLike | None, axes: tuple[int, int]) -> _View:
-    Q = model.n_components
+    Q = model.n_components_
     points = np.asarray(model.embedding_ if Z is None else Z, dtype=np.float64)
     if points.ndim != 2 or points.shape[1] != Q or not len(points) or not np.isfinite(points).all():
         raise InputError(f"Z must hold finite latents [N, {Q}], at least one. Got shape {points.shape}.")

@@ -39,8 +39,10 @@ PROFILE = (24, 2, 64)  # pixels: height, width of a bar, and bars at the most
 class Decoder(Protocol):
     """What of a model is drawn."""
 
-    n_components: int
     embedding_: Array
+
+    @property
+    def n_components_(self) -> int: ...
 
     @property
     def n_features_in_(self) -> int: ...

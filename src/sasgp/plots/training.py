@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
@@ -78,12 +77,11 @@ def relevance(model: Decoder, *, title: str | None = None) -> Figure:
     -------
     Figure
     """
-    lengthscales = kernels.lengthscales(getattr(model, "kernel_", None), model.n_components)
-    if not np.isfinite(lengthscales).any():
+    spread = kernels.relevance(getattr(model, "kernel_", None), model.embedding_)
+    if not any(spread):
         raise InputError(
             "relevance needs a kernel with lengthscales. Got one without any; fit with kernel='rbf-ard', for example."
         )
-    spread = np.asarray(model.embedding_, dtype=np.float64).std(0) / lengthscales
     figure = Figure(figsize=(PICTURE_SIZE, 1.2 + 0.34 * len(spread)), layout="constrained")
     axes = figure.subplots()
     axes.barh(range(len(spread)), spread, color=PALETTE[0], height=0.6)
