@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from sasgp import __version__, kernels, latents, start, storage
+from sasgp import __version__, kernels, latents, layouts, start, storage
 from sasgp.checkpoint import Keeper, differences, fingerprint, resolve, sampled
 from sasgp.checkpoint import read as read_checkpoint
 from sasgp.checks import check_latents, check_rows, check_settings
@@ -185,13 +185,11 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             mean, variance = moments(array)
             variance = variance or 1.0  # constant data have no scale of their own
         centre = torch.as_tensor(mean, dtype=dtype, device=device)
-        layout = None
         if resumed:
-            layout = torch.zeros(len(rows), self.n_components, dtype=dtype, device=device)
-        elif not isinstance(self.init, str):
-            layout = torch.as_tensor(np.asarray(self.init), dtype=dtype, device=device)
-            layout = layout if rows.indices is None else layout[rows.indices.to(device)]
-        with progress_bar("layout", start.FIT_STEPS, show=self.verbose) as update:
+            layout = start.Layout(torch.zeros(len(rows), self.n_components, dtype=dtype, device=device))
+        else:
+            layout = self._layout(array, rows)
+        with progress_bar("encoder", start.fit_steps(layout), show=self.verbose) as update:
             encoder = start.encoder(self, rows, centre, variance, layout, self.seed_, update, fitted=not resumed)
         kernel = start.kernel(self, encoder, rows, variance)
         return SASDecoder(
@@ -202,6 +200,23 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             active_set_size=None if self.active_set_size is None else self.active_set_size_,
             encoder_noise=self.encoder_noise * start.noise_share(self.n_features_in_, self.n_components),
         ).to(device, dtype)
+
+    def _layout(self, array: Any, rows: ArrayRows) -> start.Layout | None:
+        """Where rows start, all or a subset of them; None where that is a projection, which needs no layout."""
+        if isinstance(self.init, str) and self.init not in layouts.NAMES:
+            return None
+        among, chosen = np.arange(len(array)) if rows.indices is None else rows.indices.numpy(), None
+        if hasattr(self.init, "fit_transform") or isinstance(self.init, str):
+            if len(among) > (most := layouts.max_rows(self.init, array.shape[1])):
+                chosen = torch.randperm(len(among), generator=generator(self.seed_, "layout"))[:most].sort().values
+                among = among[chosen.numpy()]
+            X = take_rows(array, among).astype(self.dtype)
+            name = self.init if isinstance(self.init, str) else type(self.init).__name__
+            with progress_bar(f"layout of {len(X)} rows ({name})", None, show=self.verbose):
+                Z = layouts.lay_out(self.init, X, self.n_components, self.seed_)
+        else:
+            Z = np.asarray(self.init)[among]
+        return start.Layout(torch.as_tensor(Z, dtype=self._dtype, device=self._device), chosen)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
         """Train the decoder on X and return the latents of its rows."""
@@ -407,7 +422,9 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             settings["encoder"] = {"custom": _class_name(self.encoder)}
         if model.encoder.amortised:
             tensors |= {f"encoder.{name}": value for name, value in model.encoder.state_dict().items()}
-        if not isinstance(self.init, str):
+        if hasattr(self.init, "fit_transform"):
+            settings["init"] = {"custom": _class_name(self.init)}
+        elif not isinstance(self.init, str | dict):
             settings["init"] = {"array": "init"}
             tensors["init"] = torch.as_tensor(np.asarray(self.init, np.float64))
         if not isinstance(self.random_state, int | np.integer | None):
@@ -465,7 +482,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 settings[part] = instance
         if isinstance(settings["kernel"], dict):
             settings["kernel"] = kernels.rebuild(settings["kernel"])
-        if isinstance(settings["init"], dict):
+        if isinstance(settings["init"], dict) and "array" in settings["init"]:  # an object stays a name until it is used
             settings["init"] = tensors["init"].numpy()
 
         self = known[header["class"]](**settings)

@@ -44,7 +44,9 @@ class Settings:
     hyper_learning_rate
         The same for kernel and noise.
     init
-        Layout that the latents start from: "pca", "random", or from Python an array [N, Q].
+        Layout that the latents start from, to which the encoder is fitted first. "pca" and "random": projections.
+        "spectral", "tsne" and "umap": layouts that keep neighbours together; the last two need the extra `layouts`.
+        From Python also an array [N, Q], or any object with scikit-learn's fit_transform.
     dtype
         Precision of the arithmetic: "float32" or "float64".
     device
@@ -73,7 +75,7 @@ class Settings:
     max_epochs: int | None = None
     learning_rate: float = 2e-3
     hyper_learning_rate: float = 2e-2
-    init: Literal["pca", "random"] | Any = "pca"
+    init: Literal["pca", "random", "spectral", "tsne", "umap"] | Any = "pca"
     dtype: Literal["float32", "float64"] = "float32"
     device: str = "auto"
     random_state: int | None = None

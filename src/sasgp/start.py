@@ -6,6 +6,7 @@ The objective hardly cares how the latent space is arranged globally, so the sta
 import copy
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from gpytorch.kernels import Kernel
@@ -19,14 +20,28 @@ from sasgp.rows import ArrayRows
 from sasgp.settings import Settings
 from sasgp.train import generator, one_cycle
 
-__all__ = ["FIT_STEPS", "NOISE", "encoder", "kernel", "network", "noise_share"]
+__all__ = ["NOISE", "Layout", "encoder", "fit_steps", "kernel", "network", "noise_share"]
 
 NOISE = 1.0  # of the data's variance. At first all is noise; structure then enters from the coarse to the fine
 SUBSET = 5000  # rows that fix scales and leading axes: the work stays flat in N
-FIT_STEPS, FIT_BATCH, FIT_RATE = 300, 256, 2e-3  # of the encoder to its layout
+FIT_STEPS, FIT_BATCH, FIT_RATE = 300, 256, 2e-3  # of the encoder to a projection, which is linear
+LAYOUT_STEPS, LAYOUT_EPOCHS = 2000, 15  # to any other layout, whichever is more
 ENCODE_ROWS = 8192
 
-Layout = Callable[[Tensor, Tensor], Tensor]  # rows and their indices → targets [B, Q]
+Targets = Callable[[Tensor, Tensor], Tensor]  # rows and their indices → positions [B, Q]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Positions Z [n, Q] of some rows, their indices [n]; None where they are all."""
+
+    Z: Tensor
+    rows: Tensor | None = None
+
+
+def fit_steps(layout: Layout | None) -> int:
+    """Steps that fit an encoder to a layout, None being a projection."""
+    return FIT_STEPS if layout is None else max(LAYOUT_STEPS, LAYOUT_EPOCHS * len(layout.Z) // FIT_BATCH)
 
 
 def encoder(
@@ -34,47 +49,68 @@ def encoder(
     data: ArrayRows,
     centre: Tensor,
     variance: float,
-    Z: Tensor | None,
+    layout: Layout | None,
     seed: int,
     update: Callable[[int], None],
     *,
     fitted: bool = True,
 ) -> Encoder:
-    """An encoder that starts from a layout: the given one, Z [N, Q], or projections as `settings.init` says.
+    """An encoder that starts from a layout, or where that is None from projections as `settings.init` says.
 
-    A user's module is taken as it is. With fitted=False a network has the right shape alone.
+    A user's module is fitted to a layout, but where there is none it is taken as it is. With fitted=False a network has
+    the right shape alone.
     """
     bayesian = settings.latents == "bayesian"
-    if isinstance(settings.encoder, nn.Module):
-        module = copy.deepcopy(settings.encoder)
-        return Custom(module, settings.n_components, variance=bayesian).to(centre.device, centre.dtype)
-
-    layout: Layout
-    if Z is None:
+    targets: Targets
+    laid_out = data
+    if layout is None:
         some = torch.randperm(len(data), generator=generator(seed, "axes"))[:SUBSET]
         V = axes(settings.init, data.gather(some), centre, settings.n_components, generator(seed, "random axes"))
 
-        def layout(X: Tensor, rows: Tensor) -> Tensor:
+        def targets(X: Tensor, rows: Tensor) -> Tensor:
             return (X - centre) @ V
 
     else:
-        Z = (Z - Z.mean(0)) / Z.std(correction=0).clamp_min(torch.finfo(Z.dtype).tiny)
+        Z = standardised(layout.Z)
+        laid_out = data if layout.rows is None else data.subset(layout.rows)
 
-        def layout(X: Tensor, rows: Tensor) -> Tensor:
+        def targets(X: Tensor, rows: Tensor) -> Tensor:
             return Z[rows.to(Z.device)]
 
+    net: Encoder
+    if isinstance(settings.encoder, nn.Module):
+        module = copy.deepcopy(settings.encoder)
+        net = Custom(module, settings.n_components, variance=bayesian).to(centre.device, centre.dtype)
+        fitted = fitted and layout is not None
+    else:
+        net = network(settings, centre, math.sqrt(variance), seed)
+
     if settings.encoder == "table":
+        if layout is not None and layout.rows is not None:
+            # Rows that were not laid out go where a network puts them that was fitted to those that were
+            fit_encoder(net, laid_out, targets, fit_steps(layout), seed, update)
+            place = torch.full((len(data),), -1).index_put_((layout.rows,), torch.arange(len(layout.rows)))
+
+            def targets(X: Tensor, rows: Tensor) -> Tensor:
+                known = place[rows].to(Z.device)
+                with torch.no_grad():
+                    return torch.where((known < 0)[:, None], net(X)[0], Z[known])
+
         first = range(0, len(data), ENCODE_ROWS)
         blocks = zip(first, data.blocks(ENCODE_ROWS), strict=True)
-        start = torch.cat([layout(X, torch.arange(i, i + len(X))) for i, X in blocks])
+        start = torch.cat([targets(X, torch.arange(i, i + len(X))) for i, X in blocks])
         # Rows that coincide, or a direction without variance, would never part: equal positions have equal gradients
         apart = torch.randn(start.shape, generator=generator(seed, "table"), dtype=start.dtype).to(start.device)
         return Table(start + 0.01 * apart, variance=bayesian)
 
-    net = network(settings, centre, math.sqrt(variance), seed)
     if fitted:
-        fit_encoder(net, data, layout, seed, update)
+        fit_encoder(net, laid_out, targets, fit_steps(layout), seed, update)
     return net
+
+
+def standardised(Z: Tensor) -> Tensor:
+    """A layout with the mean and the variance of the prior, N(0, I), over all axes together: its shape stays."""
+    return (Z - Z.mean(0)) / Z.std(correction=0).clamp_min(torch.finfo(Z.dtype).tiny)
 
 
 def network(settings: Settings, centre: Tensor, scale: float, seed: int) -> Network:
@@ -141,15 +177,17 @@ def _inverse_root(variance: Tensor) -> Tensor:
     return torch.where(real, variance, 1.0).rsqrt() * real
 
 
-def fit_encoder(encoder: Encoder, data: ArrayRows, layout: Layout, seed: int, update: Callable[[int], None]) -> None:
-    """Fit the encoder's mean to a layout by squared error."""
+def fit_encoder(
+    encoder: Encoder, data: ArrayRows, targets: Targets, steps: int, seed: int, update: Callable[[int], None]
+) -> None:
+    """Fit the encoder's mean to positions of rows by squared error."""
     parameters = [p for name, p in encoder.named_parameters() if not name.startswith("raw_var")]
     optimiser = torch.optim.Adam(parameters, lr=FIT_RATE, fused=True)
-    for step in range(FIT_STEPS):
-        optimiser.param_groups[0]["lr"] = FIT_RATE * one_cycle(step / FIT_STEPS)
+    for step in range(steps):
+        optimiser.param_groups[0]["lr"] = FIT_RATE * one_cycle(step / steps)
         rows = torch.randint(len(data), (min(FIT_BATCH, len(data)),), generator=generator(seed, "layout", step))
         X = data.gather(rows)
-        loss = F.mse_loss(encoder(X, rows)[0], layout(X, rows))
+        loss = F.mse_loss(encoder(X, rows)[0], targets(X, rows))
         optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
