@@ -192,7 +192,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         with progress_bar("encoder", start.fit_steps(layout), show=self.verbose) as update:
             encoder = start.encoder(self, rows, centre, variance, layout, self.seed_, update, fitted=not resumed)
         kernel = start.kernel(self, encoder, rows, variance)
-        return SASDecoder(
+        model = SASDecoder(
             encoder,
             kernel,
             noise=start.NOISE * variance,
@@ -200,6 +200,10 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             active_set_size=None if self.active_set_size is None else self.active_set_size_,
             encoder_noise=self.encoder_noise * start.noise_share(self.n_features_in_, self.n_components),
         ).to(device, dtype)
+        if layout is not None and not resumed:
+            with progress_bar("kernel and noise", start.SETTLE_STEPS, show=self.verbose) as update:
+                start.settle(model, rows, self.batch_size_, self.seed_, update)
+        return model
 
     def _layout(self, array: Any, rows: ArrayRows) -> start.Layout | None:
         """Where rows start, all or a subset of them; None where that is a projection, which needs no layout."""
@@ -482,7 +486,9 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 settings[part] = instance
         if isinstance(settings["kernel"], dict):
             settings["kernel"] = kernels.rebuild(settings["kernel"])
-        if isinstance(settings["init"], dict) and "array" in settings["init"]:  # an object stays a name until it is used
+        if (
+            isinstance(settings["init"], dict) and "array" in settings["init"]
+        ):  # an object stays a name until it is used
             settings["init"] = tensors["init"].numpy()
 
         self = known[header["class"]](**settings)

@@ -7,6 +7,7 @@ extra `layouts`, imported where they are used alone.
 
 import copy
 import importlib.util
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -63,6 +64,8 @@ def lay_out(init: Any, X: Array, n_components: int, seed: int) -> Array:
     """
     X = X - X.mean(0)  # distances are the same, and float32 keeps more of their digits
     named = {"spectral": _spectral, "tsne": _tsne, "umap": _umap}
+    if isinstance(init, str) and (len(X) <= 2 * NEIGHBOURS or not X.any()):
+        init = "spectral"  # where all are neighbours of all, the others have nothing to go by, and fail
     with _global_numpy_state_restored(seed):
         Z = named[init](X, n_components, seed) if isinstance(init, str) else _own(init, X, seed)
     Z = np.asarray(Z, np.float64)
@@ -120,19 +123,19 @@ def _tsne(X: Array, n_components: int, seed: int) -> Any:
         )
     return TSNE(
         n_components=n_components,
-        perplexity=min(PERPLEXITY, max((len(X) - 1) / 3, 1.0)),
+        perplexity=min(PERPLEXITY, (len(X) - 1) / 3),
         random_state=seed,
     ).fit(X)
 
 
 def _umap(X: Array, n_components: int, seed: int) -> Any:
-    from umap import UMAP
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ImportWarning)  # that there is no tensorflow
+        from umap import UMAP
 
-    N = len(X)
     return UMAP(
         n_components=n_components,
-        n_neighbors=min(NEIGHBOURS, N - 1),
-        init="spectral" if N > n_components + NEIGHBOURS else "random",  # so few rows have too few eigenvectors
+        n_neighbors=NEIGHBOURS,
         random_state=seed,
         n_jobs=1,  # what a seed means for UMAP; said, lest it warns
     ).fit_transform(X.astype(np.float32))

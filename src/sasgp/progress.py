@@ -25,9 +25,7 @@ def progress_bar(description: str, total: int | None, *, show: bool = True) -> I
     if rank_of_process() or not (show and (console.is_terminal or console.is_jupyter)):
         yield lambda completed, note="": None
         return
-    ends = (
-        (TimeElapsedColumn(),) if total is None else (TimeRemainingColumn(compact=True), TextColumn("left"))
-    )
+    ends = (TimeElapsedColumn(),) if total is None else (TimeRemainingColumn(compact=True), TextColumn("left"))
     columns = (  # 80 characters in all, with the longest note that training has
         TextColumn("{task.description}"),
         BarColumn(bar_width=12),

@@ -7,6 +7,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from gpytorch.kernels import Kernel
@@ -18,14 +19,20 @@ from sasgp.encoders import Custom, Encoder, Network, Table
 from sasgp.errors import InputError
 from sasgp.rows import ArrayRows
 from sasgp.settings import Settings
-from sasgp.train import generator, one_cycle
+from sasgp.train import generator, one_cycle, train
 
-__all__ = ["NOISE", "Layout", "encoder", "fit_steps", "kernel", "network", "noise_share"]
+if TYPE_CHECKING:
+    from sasgp.models.sas import SASDecoder
+
+__all__ = ["NOISE", "Layout", "encoder", "fit_steps", "kernel", "network", "noise_share", "settle"]
 
 NOISE = 1.0  # of the data's variance. At first all is noise; structure then enters from the coarse to the fine
 SUBSET = 5000  # rows that fix scales and leading axes: the work stays flat in N
 FIT_STEPS, FIT_BATCH, FIT_RATE = 300, 256, 2e-3  # of the encoder to a projection, which is linear
-LAYOUT_STEPS, LAYOUT_EPOCHS = 2000, 15  # to any other layout, whichever is more
+LAYOUT_STEPS, LAYOUT_EPOCHS = 600, 15  # to any other layout, whichever is more
+FIT_NOISE = 0.5  # on what the encoder sees meanwhile, in units of the data's standard deviation
+MODE_SCALE = 0.3  # s of `nearest_mode`, against a layout of unit variance: about the radius of a cluster
+SETTLE_STEPS, SETTLE_RATE = 200, 0.05  # of kernel and noise to a layout
 ENCODE_ROWS = 8192
 
 Targets = Callable[[Tensor, Tensor], Tensor]  # rows and their indices → positions [B, Q]
@@ -62,7 +69,7 @@ def encoder(
     """
     bayesian = settings.latents == "bayesian"
     targets: Targets
-    laid_out = data
+    laid_out, noise, loss = data, 0.0, F.mse_loss
     if layout is None:
         some = torch.randperm(len(data), generator=generator(seed, "axes"))[:SUBSET]
         V = axes(settings.init, data.gather(some), centre, settings.n_components, generator(seed, "random axes"))
@@ -73,6 +80,8 @@ def encoder(
     else:
         Z = standardised(layout.Z)
         laid_out = data if layout.rows is None else data.subset(layout.rows)
+        noise = FIT_NOISE * noise_share(len(centre), settings.n_components) * math.sqrt(variance)
+        loss = nearest_mode
 
         def targets(X: Tensor, rows: Tensor) -> Tensor:
             return Z[rows.to(Z.device)]
@@ -88,7 +97,7 @@ def encoder(
     if settings.encoder == "table":
         if layout is not None and layout.rows is not None:
             # Rows that were not laid out go where a network puts them that was fitted to those that were
-            fit_encoder(net, laid_out, targets, fit_steps(layout), seed, update)
+            fit_encoder(net, laid_out, targets, loss, fit_steps(layout), noise, seed, update)
             place = torch.full((len(data),), -1).index_put_((layout.rows,), torch.arange(len(layout.rows)))
 
             def targets(X: Tensor, rows: Tensor) -> Tensor:
@@ -104,13 +113,14 @@ def encoder(
         return Table(start + 0.01 * apart, variance=bayesian)
 
     if fitted:
-        fit_encoder(net, laid_out, targets, fit_steps(layout), seed, update)
+        fit_encoder(net, laid_out, targets, loss, fit_steps(layout), noise, seed, update)
     return net
 
 
 def standardised(Z: Tensor) -> Tensor:
     """A layout with the mean and the variance of the prior, N(0, I), over all axes together: its shape stays."""
-    return (Z - Z.mean(0)) / Z.std(correction=0).clamp_min(torch.finfo(Z.dtype).tiny)
+    Z = Z - Z.mean(0)
+    return Z / Z.square().mean().sqrt().clamp_min(torch.finfo(Z.dtype).tiny)
 
 
 def network(settings: Settings, centre: Tensor, scale: float, seed: int) -> Network:
@@ -140,6 +150,35 @@ def kernel(settings: Settings, encoder: Encoder, data: ArrayRows, variance: floa
     named.outputscale = torch.as_tensor(variance, dtype=Z.dtype)  # as a float it would pass through float32
     named.base_kernel.lengthscale = Z.std(correction=0).clamp_min(1e-3)
     return named
+
+
+def settle(model: "SASDecoder", data: ArrayRows, batch_size: int, seed: int, update: Callable[[int], None]) -> None:
+    """Fit all but the encoder's means to the layout that these make: kernel, noise, and the variances of q(z).
+
+    From a start where all is noise the encoder would unlearn a layout before the decoder has learnt to read it.
+    """
+    encoder = dict(model.encoder.named_parameters())
+    variances = [p for name, p in encoder.items() if name.startswith("raw_var")]
+    held = [p for name, p in encoder.items() if not name.startswith("raw_var") and p.requires_grad]
+    hyper = [p for name, p in model.named_parameters() if not name.startswith("encoder.")]
+    noise, model.encoder_noise = model.encoder_noise, 0.0
+    for parameter in held:
+        parameter.requires_grad_(False)
+    rate = FIT_RATE if model.encoder.amortised else SETTLE_RATE  # a number of its own goes as far as its steps
+    epochs = train(
+        model,
+        data,
+        [{"params": variances, "lr": rate}, {"params": hyper, "lr": SETTLE_RATE}][not variances :],
+        batch_size=batch_size,
+        max_epochs=math.ceil(SETTLE_STEPS * batch_size / len(data)),
+        seed=seed,
+        on_step=lambda step, total, loss: update(step * SETTLE_STEPS // total),
+    )
+    for _ in epochs:
+        pass
+    for parameter in held:
+        parameter.requires_grad_(True)
+    model.encoder_noise = noise
 
 
 def noise_share(n_features: int, n_components: int) -> float:
@@ -178,17 +217,36 @@ def _inverse_root(variance: Tensor) -> Tensor:
 
 
 def fit_encoder(
-    encoder: Encoder, data: ArrayRows, targets: Targets, steps: int, seed: int, update: Callable[[int], None]
+    encoder: Encoder,
+    data: ArrayRows,
+    targets: Targets,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    steps: int,
+    noise: float,
+    seed: int,
+    update: Callable[[int], None],
 ) -> None:
-    """Fit the encoder's mean to positions of rows by squared error."""
+    """Fit the encoder's mean to positions of rows, which it sees with fresh noise of that standard deviation."""
     parameters = [p for name, p in encoder.named_parameters() if not name.startswith("raw_var")]
     optimiser = torch.optim.Adam(parameters, lr=FIT_RATE, fused=True)
     for step in range(steps):
         optimiser.param_groups[0]["lr"] = FIT_RATE * one_cycle(step / steps)
-        rows = torch.randint(len(data), (min(FIT_BATCH, len(data)),), generator=generator(seed, "layout", step))
+        draw = generator(seed, "layout", step)
+        rows = torch.randint(len(data), (min(FIT_BATCH, len(data)),), generator=draw)
         X = data.gather(rows)
-        loss = F.mse_loss(encoder(X, rows)[0], targets(X, rows))
+        Z = targets(X, rows)
+        if noise:
+            X = X + noise * torch.randn(X.shape, generator=draw, dtype=X.dtype).to(X.device)
         optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss(encoder(X, rows)[0], Z).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         update(step + 1)
+
+
+def nearest_mode(Z: Tensor, targets: Tensor) -> Tensor:
+    """log(1 + ‖z − t‖²/s²), averaged: Cauchy's negative log density, but for constants.
+
+    A row that may belong to either of two clusters goes to one of them. By squared error it would go to their mean, in
+    between, where its neighbours are others that nobody could tell. (MNIST by UMAP, test rows: 1-NN .93 against .91.)
+    """
+    return ((Z - targets).square().sum(1) / MODE_SCALE**2).log1p().mean()
