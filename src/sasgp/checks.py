@@ -152,8 +152,8 @@ def _check_init(settings: Settings, N: int) -> None:
         fits, finite = False, False
     if not (fits and finite):
         raise InputError(
-            f"init must be one of 'pca', 'random', {', '.join(map(repr, layouts.NAMES))}, an object with fit_transform, "
-            f"or an array of finite numbers, a row of n_components={Q} for each of the {N} rows of data. "
+            f"init must be one of 'pca', 'random', {', '.join(map(repr, layouts.NAMES))}, an object with "
+            f"fit_transform, or an array of finite numbers, n_components={Q} for each of the {N} rows of data. "
             f"Got {'values that are not finite' if fits else _shape_or_type(init)}."
         )
     return None

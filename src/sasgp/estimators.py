@@ -185,6 +185,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             mean, variance = moments(array)
             variance = variance or 1.0  # constant data have no scale of their own
         centre = torch.as_tensor(mean, dtype=dtype, device=device)
+        layout: start.Layout | None
         if resumed:
             layout = start.Layout(torch.zeros(len(rows), self.n_components, dtype=dtype, device=device))
         else:
@@ -486,9 +487,8 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 settings[part] = instance
         if isinstance(settings["kernel"], dict):
             settings["kernel"] = kernels.rebuild(settings["kernel"])
-        if (
-            isinstance(settings["init"], dict) and "array" in settings["init"]
-        ):  # an object stays a name until it is used
+        # An object that made a layout stays a name: only another fit needs it
+        if isinstance(settings["init"], dict) and "array" in settings["init"]:
             settings["init"] = tensors["init"].numpy()
 
         self = known[header["class"]](**settings)

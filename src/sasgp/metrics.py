@@ -148,7 +148,7 @@ def knn_accuracy(Z_train: ArrayLike, y_train: ArrayLike, Z_test: ArrayLike, y_te
 
 
 def trustworthiness(X: ArrayLike, Z: ArrayLike, k: int = 15) -> float:
-    """Are neighbours in the latent space neighbours in the data? (Venna & Kaski, 2001.)
+    """Whether neighbours in the latent space are neighbours in the data (Venna & Kaski, 2001).
 
     Memory grows with the square of the rows: take a few thousand.
 
@@ -176,7 +176,7 @@ def trustworthiness(X: ArrayLike, Z: ArrayLike, k: int = 15) -> float:
 
 
 def continuity(X: ArrayLike, Z: ArrayLike, k: int = 15) -> float:
-    """Are neighbours in the data neighbours in the latent space? `trustworthiness` with X and Z exchanged."""
+    """Whether neighbours in the data are neighbours in the latent space: `trustworthiness` with X and Z exchanged."""
     return trustworthiness(Z, X, k)
 
 

@@ -36,6 +36,7 @@ SETTLE_STEPS, SETTLE_RATE = 200, 0.05  # of kernel and noise to a layout
 ENCODE_ROWS = 8192
 
 Targets = Callable[[Tensor, Tensor], Tensor]  # rows and their indices → positions [B, Q]
+Loss = Callable[[Tensor, Tensor], Tensor]  # of positions and those they should have
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ def encoder(
     """
     bayesian = settings.latents == "bayesian"
     targets: Targets
-    laid_out, noise, loss = data, 0.0, F.mse_loss
+    loss: Loss = F.mse_loss
+    laid_out, noise = data, 0.0
     if layout is None:
         some = torch.randperm(len(data), generator=generator(seed, "axes"))[:SUBSET]
         V = axes(settings.init, data.gather(some), centre, settings.n_components, generator(seed, "random axes"))
@@ -220,7 +222,7 @@ def fit_encoder(
     encoder: Encoder,
     data: ArrayRows,
     targets: Targets,
-    loss: Callable[[Tensor, Tensor], Tensor],
+    loss: Loss,
     steps: int,
     noise: float,
     seed: int,
