@@ -3,7 +3,8 @@
     SASGP_DATA=data python experiments/layouts.py digits oil-flow iris wine --seeds 0 1 2
     SASGP_DATA=data python experiments/layouts.py mnist --inits pca umap --epochs 15 --layouts runs/layouts
 
-Each run leaves experiments/results/layout-{data}-{init}-seed{S}.json; finished runs are skipped. Layouts are computed
+Each run leaves experiments/results/layout-{data}-{init}-seed{S}.json, with another --rate layout-{data}-{init}-rate{R}-
+seed{S}.json; finished runs are skipped. Layouts are computed
 once for a data set and a seed, and kept as .npy files in the folder of --layouts where one is given. Metrics are of the
 test rows through the latent space, z = encoder(x): at the start, where the encoder has been fitted to the layout and
 nothing else (training with a learning rate of nothing), and after training. Iris and wine are scikit-learn's, with
@@ -76,7 +77,9 @@ def measure(model: SASGP, data: Rows) -> dict[str, float]:
     }
 
 
-def run(name: str, init: str, seed: int, epochs: int | None, folder: Path | None) -> dict[str, object]:
+def run(
+    name: str, init: str, seed: int, epochs: int | None, rate: float | None, folder: Path | None
+) -> dict[str, object]:
     """Start, measure, train, measure."""
     data = rows(name)
     layout, layout_seconds = laid_out(name, init, data[0], seed, folder)
@@ -85,12 +88,13 @@ def run(name: str, init: str, seed: int, epochs: int | None, folder: Path | None
         data[0]
     )
     start_seconds = time.monotonic() - started - start.history_[-1]["seconds"]
-    model = SASGP(init=layout, max_epochs=epochs, random_state=seed, verbose=True).fit(data[0])
+    model = SASGP(init=layout, max_epochs=epochs, learning_rate=rate, random_state=seed, verbose=True).fit(data[0])
     return {
         "data": name,
         "init": init,
         "seed": seed,
         "epochs": len(model.history_),
+        "learning_rate": model.encoder_rate(),
         "seconds": {"layout": layout_seconds, "start": start_seconds, "training": model.history_[-1]["seconds"]},
         "at the start": measure(start, data),
         "after training": measure(model, data),
@@ -106,15 +110,17 @@ if __name__ == "__main__":
     parser.add_argument("--inits", nargs="+", default=INITS, choices=INITS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--epochs", type=int, default=None)
+    parser.add_argument("--rate", type=float, default=None)
     parser.add_argument("--layouts", type=Path, default=None)
     arguments = parser.parse_args()
     RESULTS.mkdir(exist_ok=True)
     for name in arguments.data:
         for init in arguments.inits:
             for seed in arguments.seeds:
-                path = RESULTS / f"layout-{name}-{init}-seed{seed}.json"
+                rate = "" if arguments.rate is None else f"-rate{arguments.rate:g}"
+                path = RESULTS / f"layout-{name}-{init}{rate}-seed{seed}.json"
                 if not path.exists():
-                    result = run(name, init, seed, arguments.epochs, arguments.layouts)
+                    result = run(name, init, seed, arguments.epochs, arguments.rate, arguments.layouts)
                     partial = path.with_suffix(".partial")
                     partial.write_text(json.dumps(result, indent=1))
                     partial.rename(path)

@@ -229,3 +229,18 @@ def test_the_exact_model_and_held_out_rows_start_from_a_layout_too(digits):
     assert np.isfinite(GPLVM(init="spectral", encoder="table", **SHORT).fit(digits[:80]).embedding_).all()
     early = SASGP(init=digits[:, 20:22], early_stopping=1, **SHORT).fit(digits)
     assert early.embedding_.shape == (300, 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rate"),
+    [
+        ({}, 2e-3),
+        ({"init": "random"}, 2e-3),
+        ({"init": "umap"}, 3e-4),
+        ({"init": np.zeros((3, 2))}, 3e-4),
+        ({"init": "umap", "encoder": "table"}, 2e-3),
+        ({"init": "umap", "learning_rate": 1e-2}, 1e-2),
+    ],
+)
+def test_a_network_that_has_a_layout_to_lose_learns_slowly(settings, rate):
+    assert SASGP(**settings).encoder_rate() == rate

@@ -85,7 +85,7 @@ def check_settings(settings: Settings, N: int) -> None:
     for name in ("active_set_size", "max_epochs", "early_stopping"):
         if getattr(settings, name) is not None:
             _check_count(name, getattr(settings, name))
-    for name in ("learning_rate", "hyper_learning_rate"):
+    for name in ("learning_rate", "hyper_learning_rate")[settings.learning_rate is None :]:
         _check_number(name, getattr(settings, name), "a positive number", lambda x: 0 < x < math.inf)
     _check_number("encoder_noise", settings.encoder_noise, "a number of at least 0", lambda x: 0 <= x < math.inf)
     _check_number("validation_fraction", settings.validation_fraction, "a number between 0 and 1", lambda x: 0 < x < 1)

@@ -40,7 +40,8 @@ class Settings:
     max_epochs
         Passes over the data. None: as many as make about 1000 steps, but at least 3 and at most 1000.
     learning_rate
-        Peak of the one-cycle schedule for the encoder.
+        Peak of the one-cycle schedule for the encoder. None: 2e-3, but 3e-4 for a network that starts from a layout of
+        neighbours (an `init` other than "pca" and "random"), which it would unlearn.
     hyper_learning_rate
         The same for kernel and noise.
     init
@@ -73,7 +74,7 @@ class Settings:
     batch_size: int = 1024
     support_size: int = 2000
     max_epochs: int | None = None
-    learning_rate: float = 2e-3
+    learning_rate: float | None = None
     hyper_learning_rate: float = 2e-2
     init: Literal["pca", "random", "spectral", "tsne", "umap"] | Any = "pca"
     dtype: Literal["float32", "float64"] = "float32"
@@ -83,6 +84,14 @@ class Settings:
     encoder_noise: float = 1.0
     early_stopping: int | None = None
     validation_fraction: float = 0.1
+
+    def encoder_rate(self) -> float:
+        """The learning rate that `learning_rate` means."""
+        if self.learning_rate is not None:
+            return float(self.learning_rate)
+        projection = isinstance(self.init, str) and self.init in ("pca", "random")
+        table = isinstance(self.encoder, str) and self.encoder == "table"
+        return 2e-3 if projection or table else 3e-4
 
     def torch_device(self) -> "torch.device":
         """The device that `device` names."""
