@@ -69,6 +69,15 @@ def encoder(
     the right shape alone.
     """
     bayesian = settings.latents == "bayesian"
+    net: Encoder
+    if isinstance(settings.encoder, nn.Module):
+        module = copy.deepcopy(settings.encoder)
+        net = Custom(module, settings.n_components, variance=bayesian).to(centre.device, centre.dtype)
+        if layout is None:
+            return net
+    else:
+        net = network(settings, centre, math.sqrt(variance), seed)
+
     targets: Targets
     loss: Loss = F.mse_loss
     laid_out, noise = data, 0.0
@@ -87,14 +96,6 @@ def encoder(
 
         def targets(X: Tensor, rows: Tensor) -> Tensor:
             return Z[rows.to(Z.device)]
-
-    net: Encoder
-    if isinstance(settings.encoder, nn.Module):
-        module = copy.deepcopy(settings.encoder)
-        net = Custom(module, settings.n_components, variance=bayesian).to(centre.device, centre.dtype)
-        fitted = fitted and layout is not None
-    else:
-        net = network(settings, centre, math.sqrt(variance), seed)
 
     if settings.encoder == "table":
         if layout is not None and layout.rows is not None:
