@@ -250,6 +250,6 @@ def nearest_mode(Z: Tensor, targets: Tensor) -> Tensor:
     """log(1 + ‖z − t‖²/s²), averaged: Cauchy's negative log density, but for constants.
 
     A row that may belong to either of two clusters goes to one of them. By squared error it would go to their mean, in
-    between, where its neighbours are others that nobody could tell. (MNIST by UMAP, test rows: 1-NN .93 against .91.)
+    between, where its neighbours are others that nobody could tell. (MNIST by UMAP, test rows: 1-NN .931 against .919.)
     """
     return ((Z - targets).square().sum(1) / MODE_SCALE**2).log1p().mean()
