@@ -3,8 +3,8 @@
     python experiments/scores.py
 
 log p(x) = log ∫ p(x|z) p(z) dz of 200 test rows, on a grid of 801 × 801 points over [−5, 5]², beside what
-`score_samples` finds with several numbers of samples, and beside importance sampling from the encoder's q(z|x) alone. Leaves
-experiments/results/scores.json.
+`score_samples` finds with several numbers of samples, and beside importance sampling from the encoder's q(z|x) alone.
+Leaves experiments/results/scores.json.
 """
 
 import json

@@ -5,7 +5,7 @@ imports sasgp. Tolerances for every test live here too.
 """
 
 import math
-from itertools import combinations
+from itertools import combinations, permutations
 
 import gpytorch
 import numpy as np
@@ -133,6 +133,50 @@ def autograd_estimate(X, K_BA, k_RR, noise, N):
         each = -0.5 * (D * torch.log(2 * math.pi * c) + (X[A:] - m).square().sum(1) / c)
         log_p = log_p + (N - A) / (B - A) * each.sum()
     return log_p
+
+
+# ---- arrangement of latents, a row at a time ----
+
+
+def neighbours(points, i):
+    """All other rows, the nearest first."""
+    return sorted((j for j in range(len(points)) if j != i), key=lambda j: math.dist(points[i], points[j]))
+
+
+def trustworthiness(X, Z, k):
+    """1 − 2 / (N k (2N − 3k − 1)) Σ_i Σ_{j ∈ N_k(z_i)} max(0, rank of x_j from x_i − k)."""
+    N, penalty = len(X), 0
+    for i in range(N):
+        rank = {j: r for r, j in enumerate(neighbours(X, i), start=1)}
+        penalty += sum(max(0, rank[j] - k) for j in neighbours(Z, i)[:k])
+    return 1 - 2 * penalty / (N * k * (2 * N - 3 * k - 1))
+
+
+def neighbour_recall(X, Z, k):
+    shared = [len(set(neighbours(X, i)[:k]) & set(neighbours(Z, i)[:k])) for i in range(len(X))]
+    return sum(shared) / (k * len(X))
+
+
+def triplet_accuracy(X, Z):
+    """Over all ordered triplets of different rows."""
+    right = [
+        (math.dist(X[i], X[j]) < math.dist(X[i], X[m])) == (math.dist(Z[i], Z[j]) < math.dist(Z[i], Z[m]))
+        for i, j, m in permutations(range(len(X)), 3)
+    ]
+    return sum(right) / len(right)
+
+
+def silhouette(Z, y):
+    scores = []
+    for i in range(len(Z)):
+        apart = {}
+        for j in range(len(Z)):
+            if j != i:
+                apart.setdefault(y[j], []).append(math.dist(Z[i], Z[j]))
+        own = apart.pop(y[i], None)
+        a, b = np.mean(own) if own else 0.0, min(np.mean(d) for d in apart.values())
+        scores.append((b - a) / max(a, b) if own else 0.0)  # alone in its class: 0 by definition
+    return float(np.mean(scores))
 
 
 # ---- GPyTorch as an outside opinion, one output column at a time ----

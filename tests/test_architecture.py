@@ -27,6 +27,7 @@ RANKS = {
     "images": 1,
     "kernels": 1,
     "labels": 1,
+    "layouts": 1,
     "metrics": 1,
     "posterior": 1,
     "ranks": 1,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import torch
 
 from sasgp import SASGP, cli, runs
 from sasgp.data import load
-from sasgp.evaluation import hold_out, knn_cross_validated, pca_rmse, reconstruction, tidy_labels
+from sasgp.evaluation import hold_out, knn_cross_validated, pca_rmse, reconstruction, structure, tidy_labels
 from sasgp.explorer.packing import unpack
 from sasgp.metrics import knn_accuracy, mae, nlpd, rmse
 from sasgp.objective import NotPositiveDefiniteError
@@ -422,6 +423,19 @@ def test_evaluate_says_among_which_rows_the_neighbours_are(home, here, sasgp):
     assert "training rows" in run["neighbours"]
     assert "cross-validation" in bare["neighbours"]
     assert run["rmse"] == bare["rmse"]
+
+
+def test_evaluate_says_how_the_latents_are_arranged(home, here, sasgp):
+    table(50, seed=1).write_csv("new.csv")
+    result = json.loads(sasgp("evaluate", home / "run", "new.csv", "--labels", "species", "--json"))
+    X, y = table(50, seed=1).drop("species").to_numpy(), table(50, seed=1)["species"].to_numpy()
+    Z = SASGP.load(home / "run" / "model.safetensors").transform(X)
+    expected = structure(X, Z, y)
+    assert set(expected) == {"trustworthiness", "continuity", "neighbour_recall", "triplets", "silhouette"}
+    assert {key: result[key] for key in expected} == pytest.approx(expected, rel=1e-4)
+    out = sasgp("evaluate", home / "run", "new.csv", "--labels", "species")
+    for key, name in (("trustworthiness", "trustworthiness"), ("triplets", "triplets in order")):
+        assert re.search(rf"{name} +{result[key]:.4f}", out)
 
 
 def test_evaluate_of_rows_that_the_model_knows_says_so(home, sasgp):

@@ -19,7 +19,8 @@ WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
 def test_code_runs(page, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(fitting, "MAX_EPOCHS", 60)  # the pages train to the end; here it is enough that they run
-    monkeypatch.setattr(start, "FIT_STEPS", 50)
+    for name in ("FIT_STEPS", "LAYOUT_STEPS", "SETTLE_STEPS"):
+        monkeypatch.setattr(start, name, 50)
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     exec(compile("\n".join(blocks), str(page), "exec"), {"__name__": "__main__"})
     assert blocks

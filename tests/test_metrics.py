@@ -3,12 +3,24 @@
 import math
 
 import numpy as np
+import oracles
 import pytest
 from scipy.stats import chisquare, norm
 
-from sasgp import metrics
+from sasgp import evaluation, metrics
 from sasgp.errors import InputError
-from sasgp.metrics import knn_accuracy, mae, nlpd, rmse
+from sasgp.evaluation import structure
+from sasgp.metrics import (
+    continuity,
+    knn_accuracy,
+    mae,
+    neighbour_recall,
+    nlpd,
+    rmse,
+    silhouette,
+    triplet_accuracy,
+    trustworthiness,
+)
 
 
 @pytest.fixture
@@ -102,6 +114,74 @@ def test_neighbours_against_a_loop():
     assert knn_accuracy(Z, y, Z_test, y_test) == pytest.approx(np.mean(hits))
 
 
+# ---------------------------------------------------------------------------------------------------- structure
+
+
+@pytest.mark.parametrize("k", [1, 4])
+def test_structure_against_loops(k):
+    rng = np.random.default_rng(k)
+    X, y = rng.normal(size=(25, 6)), rng.integers(0, 3, 25)
+    Z = X[:, :2] + 0.1 * rng.normal(size=(25, 2))
+    assert trustworthiness(X, Z, k) == pytest.approx(oracles.trustworthiness(X, Z, k))
+    assert continuity(X, Z, k) == pytest.approx(oracles.trustworthiness(Z, X, k))
+    assert neighbour_recall(X, Z, k) == pytest.approx(oracles.neighbour_recall(X, Z, k))
+    assert silhouette(Z, y) == pytest.approx(oracles.silhouette(Z, y))
+    # Draws of a share p have the standard deviation √(p (1 − p) / n) ≤ .0025 for n = 40 000
+    assert triplet_accuracy(X, Z, 40_000, seed=k) == pytest.approx(oracles.triplet_accuracy(X, Z), abs=0.01)
+
+
+def test_a_rotated_and_scaled_copy_is_perfect():
+    X = np.random.default_rng(0).normal(size=(100, 3))
+    Z = 5 * X @ np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0] + 7
+    found = structure(X, Z, None)
+    assert found == {"trustworthiness": 1.0, "continuity": 1.0, "neighbour_recall": 1.0, "triplets": 1.0}
+
+
+def test_latents_at_random_are_at_chance():
+    rng = np.random.default_rng(0)
+    X, Z, y = rng.normal(size=(1000, 10)), rng.normal(size=(1000, 2)), rng.integers(0, 4, 1000)
+    found = structure(X, Z, y)
+    # Each of a row's neighbours is among any 15 of 999 with the chance 15/999. Ranks r are uniform, so that the mean of
+    # max(0, r − k) is (N − k)²/2N, and 1 − 2 (N − k)²/2N / (2N − 3k − 1) = 1 − (N − k)²/(N (2N − 3k − 1)) = .504
+    assert found["trustworthiness"] == pytest.approx(0.5, abs=0.02)
+    assert found["continuity"] == pytest.approx(0.5, abs=0.02)
+    assert found["neighbour_recall"] == pytest.approx(15 / 999, abs=0.005)
+    assert found["triplets"] == pytest.approx(0.5, abs=0.03)
+    assert -0.05 < found["silhouette"] < 0.0  # b is the least of three means, each of which is about a
+
+
+def test_a_tear_costs_continuity_and_a_fold_costs_trustworthiness():
+    # A circle cut open and drawn as a line: all neighbours on the line were neighbours, but the ends were too
+    angle = np.linspace(0, 2 * np.pi, 200, endpoint=False)
+    circle = np.column_stack([np.cos(angle), np.sin(angle)])
+    line = angle[:, None]
+    assert trustworthiness(circle, line, 5) > 0.999 > continuity(circle, line, 5)
+    # Pressed flat, its upper half lies on its lower one: neighbours in z are far apart, and those in x still near
+    flat = circle[:, :1]
+    assert continuity(circle, flat, 5) > trustworthiness(circle, flat, 5)
+
+
+def test_clusters_far_apart_have_a_silhouette_near_one():
+    Z, y = np.repeat([[0.0, 0.0], [100.0, 0.0]], 20, axis=0), np.repeat(["a", "b"], 20)
+    Z = Z + np.random.default_rng(0).normal(size=Z.shape)
+    assert silhouette(Z, y) > 0.97
+
+
+def test_structure_of_many_rows_is_that_of_some(monkeypatch):
+    monkeypatch.setattr(evaluation, "STRUCTURE_ROWS", 200)
+    X, y = np.random.default_rng(0).normal(size=(500, 4)), np.arange(500) % 3
+    some = np.random.default_rng(1).permutation(500)[:200]
+    found = structure(X, X[:, :2], y, seed=1)
+    assert found["neighbour_recall"] == pytest.approx(neighbour_recall(X[some], X[some, :2]))
+    assert found["silhouette"] == pytest.approx(silhouette(X[some, :2], y[some]))
+
+
+def test_structure_of_hardly_any_rows_is_left_out():
+    X = np.random.default_rng(0).normal(size=(31, 4))
+    assert structure(X, X[:, :2], None) == {}
+    assert "silhouette" not in structure(np.tile(X, (2, 1)), np.tile(X[:, :2], (2, 1)), np.zeros(62, int))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -115,6 +195,11 @@ def test_neighbours_against_a_loop():
         (lambda: knn_accuracy(np.ones((3, 2)), [0, 1, 1], np.ones((1, 3)), [0]), "2 and 3"),
         (lambda: knn_accuracy(np.ones((3, 2)), [0, 1, 1], np.ones((1, 2)), [0], k=4), "k must be from 1 to the 3"),
         (lambda: knn_accuracy(np.ones((2, 2)), [0.5, 1], np.ones((1, 2)), [0]), "fractions such as 0.5"),
+        (lambda: trustworthiness(np.ones((9, 2)), np.ones((8, 2))), r"as many rows.*\(9, 2\) and \(8, 2\)"),
+        (lambda: trustworthiness(np.ones((9, 2)), np.ones((9, 2)), k=5), "less than half of the 9 rows. Got k=5"),
+        (lambda: neighbour_recall(np.ones((9, 2)), np.ones((9, 2)), k=9), "more rows than neighbours.*Got 9"),
+        (lambda: triplet_accuracy(np.ones((2, 2)), np.ones((2, 2))), "Got 2 rows"),
+        (lambda: silhouette(np.ones((3, 2)), [1, 1, 1]), "from 2 to 2 different labels. Got 1"),
     ],
 )
 def test_what_does_not_fit_is_said(call, message):

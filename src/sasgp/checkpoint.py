@@ -130,6 +130,10 @@ def described(value: object) -> Any:
         return f"{type(value).__name__} {hashlib.blake2b(repr(shapes).encode(), digest_size=4).hexdigest()}"
     if isinstance(value, np.random.RandomState):
         return "RandomState"
+    if hasattr(value, "fit_transform"):
+        settings = value.get_params(deep=False) if hasattr(value, "get_params") else {}
+        plain = {k: v for k, v in sorted(settings.items()) if v is None or isinstance(v, bool | int | float | str)}
+        return f"{type(value).__name__} {hashlib.blake2b(repr(plain).encode(), digest_size=4).hexdigest()}"
     array = np.ascontiguousarray(value)
     return f"array {array.shape} {hashlib.blake2b(array.tobytes(), digest_size=8).hexdigest()}"
 

@@ -15,7 +15,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from sasgp import kernels
+from sasgp import kernels, layouts
 from sasgp.errors import InputError
 from sasgp.rows import DatasetArray, check_finite, row_blocks
 from sasgp.settings import Settings
@@ -89,7 +89,7 @@ def check_settings(settings: Settings, N: int) -> None:
     for name in ("active_set_size", "max_epochs", "early_stopping"):
         if getattr(settings, name) is not None:
             check_count(name, getattr(settings, name))
-    for name in ("learning_rate", "hyper_learning_rate"):
+    for name in ("learning_rate", "hyper_learning_rate")[settings.learning_rate is None :]:
         _check_number(name, getattr(settings, name), "a positive number", lambda x: 0 < x < math.inf)
     _check_number("encoder_noise", settings.encoder_noise, "a number of at least 0", lambda x: 0 <= x < math.inf)
     _check_number("validation_fraction", settings.validation_fraction, "a number between 0 and 1", lambda x: 0 < x < 1)
@@ -181,16 +181,35 @@ def _check_choice(name: str, value: object, choices: Sequence[str], also: str = 
 
 
 def _check_init(settings: Settings, N: int) -> None:
-    if isinstance(settings.init, str):
-        return _check_choice("init", settings.init, ("pca", "random"), "or an array [N, n_components]")
-    expected = (N, settings.n_components)
-    if np.shape(settings.init) != expected or not np.isfinite(settings.init).all():
+    init, Q = settings.init, settings.n_components
+    if isinstance(init, str):
+        names = ("pca", "random", *layouts.NAMES)
+        _check_choice("init", init, names, "an array [N, n_components] or an object with fit_transform")
+        return layouts.check_installed(init)
+    if isinstance(init, dict) and "custom" in init:
         raise InputError(
-            f"An array as init must hold finite numbers, a row of n_components={settings.n_components} for each of the "
-            f"{N} rows of data. Got {'values that are not finite' if np.shape(settings.init) == expected else 'shape '}"
-            f"{'' if np.shape(settings.init) == expected else np.shape(settings.init)}."
+            f"init must be an object to train with. Got the name of one, {init['custom']}, from the file of a model, "
+            f"which holds no code. Hand it over: set_params(init={init['custom'].rpartition('.')[2]}(...))."
+        )
+    if isinstance(init, type):
+        raise InputError(f"init must be an object with fit_transform. Got the class {init.__name__}; call it first.")
+    if hasattr(init, "fit_transform"):
+        return None
+    try:
+        fits, finite = np.shape(init) == (N, Q), bool(np.isfinite(init).all())
+    except (TypeError, ValueError):  # of no shape, or of other things than numbers
+        fits, finite = False, False
+    if not (fits and finite):
+        raise InputError(
+            f"init must be one of 'pca', 'random', {', '.join(map(repr, layouts.NAMES))}, an object with "
+            f"fit_transform, or an array of finite numbers, n_components={Q} for each of the {N} rows of data. "
+            f"Got {'values that are not finite' if fits else _shape_or_type(init)}."
         )
     return None
+
+
+def _shape_or_type(value: object) -> str:
+    return f"shape {np.shape(value)}" if isinstance(value, np.ndarray | Tensor) else type(value).__name__
 
 
 def _check_device(settings: Settings) -> None:

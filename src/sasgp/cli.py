@@ -61,7 +61,13 @@ METRICS = {
     "coverage_99": ("99 % intervals", ""),
     "knn_1": ("1-NN accuracy", ""),
     "knn_15": ("15-NN accuracy", ""),
+    "trustworthiness": ("trustworthiness", "neighbours in z are neighbours in x: 1 at best, .5 by chance"),
+    "continuity": ("continuity", "neighbours in x are neighbours in z"),
+    "neighbour_recall": ("15-NN recall", "share of the neighbours in x that are neighbours in z"),
+    "triplets": ("triplets in order", "arrangement as a whole: 1 at best, .5 by chance"),
+    "silhouette": ("silhouette", "of the labels in z: −1 to 1"),
 }
+AT_LENGTH = ("continuity", "neighbour_recall", "silhouette")  # of `evaluate`; `fit` is brief
 
 app = App(
     name="sasgp",
@@ -402,7 +408,7 @@ def evaluate(
     as_json
         Print one JSON object instead of a table.
     """
-    from sasgp.evaluation import are_classes, knn, knn_cross_validated, reconstruction, tidy_labels
+    from sasgp.evaluation import are_classes, knn, knn_cross_validated, reconstruction, structure, tidy_labels
 
     estimator, run = _load(model)
     dataset = _data(data, labels, estimator, run)
@@ -417,6 +423,7 @@ def evaluate(
         neighbours, how = knn_cross_validated(Z, y), "neighbours among these rows, in 5-fold cross-validation"
     if neighbours:
         result |= neighbours | {"neighbours": how}
+    result |= structure(X, Z, y)
     if as_json:
         sys.stdout.write(json.dumps(result) + "\n")
     else:
@@ -795,6 +802,7 @@ def _summary(info: dict[str, Any], run: Path) -> "list[Section]":
     notes = {"rmse": f"PCA with {components} has {metrics['pca_rmse']:.4f}"}
     if not data["held_out"]:
         notes["knn_1"] = "5-fold cross-validation"
+    brief = {name: value for name, value in metrics.items() if name not in AT_LENGTH}
     about = {
         runs.MODEL: "the trained model, with rows of the data",
         runs.EMBEDDING: "a line for every row",
@@ -810,7 +818,7 @@ def _summary(info: dict[str, Any], run: Path) -> "list[Section]":
     pictures: list[Line] = [("", run / name, note) for name, note in to_open.items()]
     return [
         (f"trained {training['model']} on {data['name']}", what),
-        (f"on {which}, {THROUGH}", _metric_lines(metrics, notes)),
+        (f"on {which}, {THROUGH}", _metric_lines(brief, notes)),
         ("wrote", files),
         ("open", pictures),
     ]

@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from sasgp import __version__, kernels, latents, neighbours, start, storage, supports
+from sasgp import __version__, kernels, latents, layouts, neighbours, start, storage, supports
 from sasgp.checkpoint import Keeper, differences, fingerprint, resolve, sampled
 from sasgp.checkpoint import read as read_checkpoint
 from sasgp.checks import check_count, check_curve, check_evidence, check_latents, check_rows, check_settings
@@ -201,17 +201,16 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             mean, variances, ranges = moments(array)
         variance = float(variances.mean()) or 1.0  # constant data have no scale of their own
         centre = torch.as_tensor(mean, dtype=dtype, device=device)
-        layout = None
+        layout: start.Layout | None
         if resumed:
-            layout = torch.zeros(len(rows), self.n_components_, dtype=dtype, device=device)
-        elif not isinstance(self.init, str):
-            layout = torch.as_tensor(np.asarray(self.init), dtype=dtype, device=device)
-            layout = layout if rows.indices is None else layout[rows.indices.to(device)]
-        with progress_bar("layout", start.FIT_STEPS, show=self.verbose) as update:
+            layout = start.Layout(torch.zeros(len(rows), self.n_components_, dtype=dtype, device=device))
+        else:
+            layout = self._layout(array, rows)
+        with progress_bar("encoder", start.fit_steps(layout), show=self.verbose) as update:
             encoder = start.encoder(self, rows, centre, variance, layout, self.seed_, update, fitted=not resumed)
         kernel = start.kernel(self, encoder, rows, variance)
         scales = start.scales(torch.as_tensor(variances / variance), torch.as_tensor(ranges / variance**0.5))
-        return SASDecoder(
+        model = SASDecoder(
             encoder,
             kernel,
             noise=start.noise(self.n_features_in_, self.n_components_) * variance,
@@ -220,6 +219,27 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             encoder_noise=self.encoder_noise * start.noise_share(self.n_features_in_, self.n_components_),
             scales=scales if self.noise == "feature" else None,
         ).to(device, dtype)
+        if layout is not None and not resumed:
+            with progress_bar("kernel and noise", start.SETTLE_STEPS, show=self.verbose) as update:
+                start.settle(model, rows, self.batch_size_, self.seed_, update)
+        return model
+
+    def _layout(self, array: Any, rows: ArrayRows) -> start.Layout | None:
+        """Where rows start, all or a subset of them; None where that is a projection, which needs no layout."""
+        if isinstance(self.init, str) and self.init not in layouts.NAMES:
+            return None
+        among, chosen = np.arange(len(array)) if rows.indices is None else rows.indices.numpy(), None
+        if hasattr(self.init, "fit_transform") or isinstance(self.init, str):
+            if len(among) > (most := layouts.max_rows(self.init, array.shape[1])):
+                chosen = torch.randperm(len(among), generator=generator(self.seed_, "layout"))[:most].sort().values
+                among = among[chosen.numpy()]
+            X = take_rows(array, among).astype(self.dtype)
+            name = self.init if isinstance(self.init, str) else type(self.init).__name__
+            with progress_bar(f"layout of {len(X)} rows ({name})", None, show=self.verbose):
+                Z = layouts.lay_out(self.init, X, self.n_components_, self.seed_)
+        else:
+            Z = np.asarray(self.init)[among]
+        return start.Layout(torch.as_tensor(Z, dtype=self._dtype, device=self._device), chosen)
 
     def _adopt(self, wide: Self) -> Self:
         """Take over what another estimator has learnt, without the dimensions that its decoder does not use."""
@@ -728,7 +748,9 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             settings["encoder"] = {"custom": _class_name(self.encoder)}
         if model.encoder.amortised:
             tensors |= {f"encoder.{name}": value for name, value in model.encoder.state_dict().items()}
-        if not isinstance(self.init, str):
+        if hasattr(self.init, "fit_transform"):
+            settings["init"] = {"custom": _class_name(self.init)}
+        elif not isinstance(self.init, str | dict):
             settings["init"] = {"array": "init"}
             tensors["init"] = torch.as_tensor(np.asarray(self.init, np.float64))
         if not isinstance(self.random_state, int | np.integer | None):
@@ -787,7 +809,8 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 settings[part] = instance
         if isinstance(settings["kernel"], dict):
             settings["kernel"] = kernels.rebuild(settings["kernel"])
-        if isinstance(settings["init"], dict):
+        # An object that made a layout stays a name: only another fit needs it
+        if isinstance(settings["init"], dict) and "array" in settings["init"]:
             settings["init"] = tensors["init"].numpy()
 
         self = known[header["class"]](**settings)

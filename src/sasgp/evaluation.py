@@ -25,6 +25,7 @@ __all__ = [
     "pca_rmse",
     "quality",
     "reconstruction",
+    "structure",
     "tidy_labels",
 ]
 
@@ -37,6 +38,7 @@ VALUES_AT_ONCE = 4_000_000
 NEIGHBOURS = (1, 15)
 LEVELS = (50, 90, 99)  # of intervals, in per cent
 FOLDS = 5
+STRUCTURE_ROWS = 2000  # whose distances are all looked at: a second, and good to ±.01
 MAX_EVALUATED = 10_000  # training rows that are decoded where none were held out
 PCA_VALUES, PCA_ROWS = 50_000_000, 20_000  # principal axes of more rows are the same to three digits
 
@@ -127,7 +129,29 @@ def quality(model: Model, split: Split, Z_test: Array | None, seed: int) -> dict
         neighbours = knn(model.embedding_, train.y, Z, y)
     found: dict[str, Any] = {"rows": len(X), **reconstruction(model, X, Z)}
     found["pca_rmse"] = pca_rmse(train.X, X, model.n_components_, seed)
-    return found | neighbours
+    return found | neighbours | structure(X, Z, y, seed)
+
+
+def structure(X: Array, Z: Array, y: Array | None, seed: int = 0) -> dict[str, float]:
+    """How the latents Z [N, Q] of rows X [N, D] are arranged, among at most 2000 of them that are drawn at random.
+
+    trustworthiness, continuity and recall of 15 neighbours, the share of triplets in the right order, and where labels
+    name classes their silhouette. Of fewer than 32 rows nothing is said.
+    """
+    k = NEIGHBOURS[-1]
+    if len(X) < 2 * k + 2:
+        return {}
+    some = np.sort(np.random.default_rng(seed).permutation(len(X))[:STRUCTURE_ROWS])
+    X, Z = take_rows(X, some), Z[some]
+    found = {
+        "trustworthiness": metrics.trustworthiness(X, Z, k),
+        "continuity": metrics.continuity(X, Z, k),
+        "neighbour_recall": metrics.neighbour_recall(X, Z, k),
+        "triplets": metrics.triplet_accuracy(X, Z, seed=seed),
+    }
+    if are_classes(y) and 2 <= len(np.unique(y[some])) < len(some):
+        found["silhouette"] = metrics.silhouette(Z, y[some])
+    return found
 
 
 def reconstruction(model: Model, X: Array, Z: Array) -> dict[str, Any]:

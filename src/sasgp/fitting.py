@@ -33,10 +33,11 @@ class Fitted(Protocol):
     seed_: int
     batch_size_: int
     max_epochs: int | None
-    learning_rate: float
     hyper_learning_rate: float
     early_stopping: int | None
     verbose: bool
+
+    def encoder_rate(self) -> float: ...
 
     def torch_device(self) -> torch.device: ...
 
@@ -70,7 +71,7 @@ def fit_model(
     """
     model, device = estimator.model_, estimator.torch_device()
     # Plain numbers: numpy's own would make a checkpoint that `weights_only` refuses
-    groups = model.parameter_groups(float(estimator.learning_rate), float(estimator.hyper_learning_rate))
+    groups = model.parameter_groups(estimator.encoder_rate(), float(estimator.hyper_learning_rate))
     best: dict[str, Any] = {"loss": math.inf, "state": None, "patience": 0}
     estimator.history_ = []
     steps_per_epoch = math.ceil(len(rows) / (estimator.batch_size_ * ranks.world))

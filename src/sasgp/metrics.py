@@ -1,4 +1,4 @@
-"""How far decoded data are from the data, and how well a latent space keeps labels together.
+"""How far decoded data are from the data, and how well a latent space keeps neighbours and labels together.
 
 Rows are read in blocks and summed in float64, so that memory stays flat for a million memory-mapped float32 rows.
 """
@@ -12,7 +12,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from sasgp.errors import InputError
 
-__all__ = ["PIT_BINS", "coverage", "knn_accuracy", "mae", "nlpd", "pit_counts", "rmse"]
+__all__ = [
+    "PIT_BINS",
+    "continuity",
+    "coverage",
+    "knn_accuracy",
+    "mae",
+    "neighbour_recall",
+    "nlpd",
+    "pit_counts",
+    "rmse",
+    "silhouette",
+    "triplet_accuracy",
+    "trustworthiness",
+]
 
 BLOCK = 1 << 20  # values in a block: 8 MB in float64
 PIT_BINS = 200  # the edges of 50, 90 and 99 % intervals are among theirs
@@ -170,6 +183,137 @@ def knn_accuracy(Z_train: ArrayLike, y_train: ArrayLike, Z_test: ArrayLike, y_te
             f"Got k={k} and {len(Z_new)} test points."
         )
     return float(KNeighborsClassifier(n_neighbors=k).fit(Z, y).score(Z_new, y_new))
+
+
+def trustworthiness(X: ArrayLike, Z: ArrayLike, k: int = 15) -> float:
+    """Whether neighbours in the latent space are neighbours in the data (Venna & Kaski, 2001).
+
+    Memory grows with the square of the rows: take a few thousand.
+
+    Parameters
+    ----------
+    X
+        Observations [N, D].
+    Z
+        Their latents [N, Q].
+    k
+        Neighbours, fewer than N/2.
+
+    Returns
+    -------
+    float
+        1 where all are. Less for every row among the k nearest in Z that in X has rank r > k, by r − k; about ½ for
+        latents at random.
+    """
+    from sklearn import manifold
+
+    X, Z = _points(X, Z, k)
+    if 2 * k >= len(X):
+        raise InputError(f"k must be less than half of the {len(X)} rows. Got k={k}; lower it.")
+    return float(manifold.trustworthiness(X, Z, n_neighbors=k))
+
+
+def continuity(X: ArrayLike, Z: ArrayLike, k: int = 15) -> float:
+    """Whether neighbours in the data are neighbours in the latent space: `trustworthiness` with X and Z exchanged."""
+    return trustworthiness(Z, X, k)
+
+
+def neighbour_recall(X: ArrayLike, Z: ArrayLike, k: int = 15) -> float:
+    """Share of a row's k nearest neighbours in the data that are among its k nearest in the latent space.
+
+    Parameters
+    ----------
+    X
+        Observations [N, D].
+    Z
+        Their latents [N, Q].
+    k
+        Neighbours.
+
+    Returns
+    -------
+    float
+        Σ_n |N_k(x_n) ∩ N_k(z_n)| / (N k): 1 where neighbourhoods are the same, k / (N − 1) for latents at random.
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    X, Z = _points(X, Z, k)
+    near_x, near_z = (
+        NearestNeighbors(n_neighbors=k).fit(points).kneighbors(return_distance=False) for points in (X, Z)
+    )
+    both = (near_x[:, :, None] == near_z[:, None, :]).any(2)  # [N, k]
+    return float(both.mean())
+
+
+def triplet_accuracy(X: ArrayLike, Z: ArrayLike, n_triplets: int = 20_000, seed: int = 0) -> float:
+    """Share of random triplets (i, j, l) of which the latents say, as the data do, whether j or l is nearer to i.
+
+    It looks at the arrangement as a whole, which neighbourhoods say nothing about.
+
+    Parameters
+    ----------
+    X
+        Observations [N, D].
+    Z
+        Their latents [N, Q].
+    n_triplets
+        How many are drawn; 20 000 are good to ±.004.
+    seed
+        Of the draw.
+
+    Returns
+    -------
+    float
+        1 where distances keep their order, ½ for latents at random.
+    """
+    X, Z = _points(X, Z, 2)
+    # Three different rows: the second and third skip those drawn before
+    rng, N = np.random.default_rng(seed), len(X)
+    i, step_j, step_l = (rng.integers(low, N - skip, n_triplets) for low, skip in ((0, 0), (1, 0), (1, 1)))
+    step_l += step_l >= step_j
+    j, l = (i + step_j) % N, (i + step_l) % N  # noqa: E741
+
+    def nearer(points: NDArray[Any]) -> NDArray[np.bool_]:
+        sides = [np.empty(n_triplets), np.empty(n_triplets)]
+        size = max(1, BLOCK // points.shape[1])
+        for rows in (slice(start, start + size) for start in range(0, n_triplets, size)):
+            for side, other in zip(sides, (j, l), strict=True):
+                side[rows] = np.square(np.subtract(points[i[rows]], points[other[rows]], dtype=np.float64)).sum(1)
+        return sides[0] < sides[1]
+
+    return float(np.mean(nearer(X) == nearer(Z)))
+
+
+def silhouette(Z: ArrayLike, y: ArrayLike) -> float:
+    """How well the labels' clusters are apart in the latent space (Rousseeuw, 1987): −1 to 1, and 0 where they overlap.
+
+    Parameters
+    ----------
+    Z
+        Latents [N, Q].
+    y
+        Labels [N], of at least two and fewer than N classes.
+
+    Returns
+    -------
+    float
+        Mean of (b − a) / max(a, b), a being the mean distance to the row's own class and b to the nearest other.
+    """
+    from sklearn.metrics import silhouette_score
+
+    Z, y = np.asarray(Z), np.asarray(y)
+    if not 2 <= len(np.unique(y)) < len(Z):
+        raise InputError(f"y must have from 2 to {len(Z) - 1} different labels. Got {len(np.unique(y))}.")
+    return float(silhouette_score(Z, y))
+
+
+def _points(X: ArrayLike, Z: ArrayLike, k: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    X, Z = np.asarray(X), np.asarray(Z)
+    if X.ndim != 2 or Z.ndim != 2 or len(X) != len(Z):
+        raise InputError(f"X and Z must have as many rows each, [N, D] and [N, Q]. Got {X.shape} and {Z.shape}.")
+    if not 1 <= k < len(X):
+        raise InputError(f"Expected more rows than neighbours, of which there are k={k}. Got {len(X)} rows.")
+    return X, Z
 
 
 def _pair(X: ArrayLike, mean: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 __all__ = ["progress_bar", "rank_of_process"]
 
@@ -16,18 +16,21 @@ def rank_of_process() -> int:
 
 
 @contextmanager
-def progress_bar(description: str, total: int, *, show: bool = True) -> Iterator[Callable[..., None]]:
-    """A bar for `total` units of work. Yields `update(completed, note="")`; with show=False it does nothing."""
+def progress_bar(description: str, total: int | None, *, show: bool = True) -> Iterator[Callable[..., None]]:
+    """A bar for `total` units of work. Yields `update(completed, note="")`; with show=False it does nothing.
+
+    With total=None nobody knows how long it takes: the bar shows that something is going on, and for how long.
+    """
     console = Console(stderr=True)
     if rank_of_process() or not (show and (console.is_terminal or console.is_jupyter)):
         yield lambda completed, note="": None
         return
+    ends = (TimeElapsedColumn(),) if total is None else (TimeRemainingColumn(compact=True), TextColumn("left"))
     columns = (  # 80 characters in all, with the longest note that training has
         TextColumn("{task.description}"),
         BarColumn(bar_width=12),
         TextColumn("{task.fields[note]}"),
-        TimeRemainingColumn(compact=True),
-        TextColumn("left"),
+        *ends,
     )
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(description, total=total, note="")

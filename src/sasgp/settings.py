@@ -42,11 +42,14 @@ class Settings:
     max_epochs
         Passes over the data. None: as many as make about 1000 steps, but at least 3 and at most 1000.
     learning_rate
-        Peak of the one-cycle schedule for the encoder.
+        Peak of the one-cycle schedule for the encoder. None: 2e-3, but 3e-4 for a network that starts from a layout of
+        neighbours (an `init` other than "pca" and "random"), which it would unlearn.
     hyper_learning_rate
         The same for kernel and noise.
     init
-        Layout that the latents start from: "pca", "random", or from Python an array [N, Q].
+        Layout that the latents start from, to which the encoder is fitted first. "pca" and "random": projections.
+        "spectral", "tsne" and "umap": layouts that keep neighbours together; the last two need the extra `layouts`.
+        From Python also an array [N, Q], or any object with scikit-learn's fit_transform.
     dtype
         Precision of the arithmetic: "float32" or "float64".
     device
@@ -76,9 +79,9 @@ class Settings:
     batch_size: int = 1024
     support_size: int = 2000
     max_epochs: int | None = None
-    learning_rate: float = 2e-3
+    learning_rate: float | None = None
     hyper_learning_rate: float = 2e-2
-    init: Literal["pca", "random"] | Any = "pca"
+    init: Literal["pca", "random", "spectral", "tsne", "umap"] | Any = "pca"
     dtype: Literal["float32", "float64"] = "float32"
     device: str = "auto"
     random_state: int | None = None
@@ -87,6 +90,14 @@ class Settings:
     early_stopping: int | None = None
     validation_fraction: float = 0.1
     support: Literal["random", "kmeans++"] = "random"
+
+    def encoder_rate(self) -> float:
+        """The learning rate that `learning_rate` means."""
+        if self.learning_rate is not None:
+            return float(self.learning_rate)
+        projection = isinstance(self.init, str) and self.init in ("pca", "random")
+        table = isinstance(self.encoder, str) and self.encoder == "table"
+        return 2e-3 if projection or table else 3e-4
 
     def torch_device(self) -> "torch.device":
         """The device that `device` names."""
