@@ -412,6 +412,8 @@ def test_evaluate_uses_the_rows_that_fit_held_out(home, here, sasgp):
     out = sasgp("evaluate", home / "run", home / "table.csv", "--labels", "species")
     assert f"{result['nlpd']:.4f}" in out
     assert "held out" in out
+    assert "90 % intervals" in out
+    assert sum(result["pit"]) == 7 * 4  # a count for every value
 
 
 def test_evaluate_says_among_which_rows_the_neighbours_are(home, here, sasgp):
@@ -698,7 +700,7 @@ def test_a_broken_pipe_is_quiet(home):
 
 
 def test_a_bug_still_shows_its_traceback(home, monkeypatch):
-    monkeypatch.setattr(SASGP, "transform", lambda *_: 1 / 0)
+    monkeypatch.setattr(SASGP, "transform", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         cli.main(["evaluate", f"{home}/pictures", f"{home}/images.npy"])
 
@@ -736,7 +738,9 @@ def test_reconstruction_is_the_same_in_blocks(monkeypatch):
     model = SASGP(encoder="table", max_epochs=2, random_state=0).fit(X)
     whole = reconstruction(model, X, model.embedding_)
     monkeypatch.setattr("sasgp.evaluation.VALUES_AT_ONCE", 28)  # seven rows
-    assert reconstruction(model, X, model.embedding_) == pytest.approx(whole, rel=1e-5)
+    in_blocks = reconstruction(model, X, model.embedding_)
+    assert in_blocks.pop("pit") == whole.pop("pit")
+    assert in_blocks == pytest.approx(whole, rel=1e-5)
     assert pca_rmse(X, X, 4, 0) == pytest.approx(0, abs=1e-12)  # as many components as features
     assert torch.is_grad_enabled()
 

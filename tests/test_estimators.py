@@ -365,7 +365,7 @@ BAD_SETTINGS = {
     "latents": ("Bayesian", None),
     "encoder": ("netwrok", 3),
     "kernel": ("rfb", 3),
-    "noise": ("feature",),
+    "noise": ("features",),
     "active_set_size": (0, 2.5, 1024, 5000),
     "batch_size": (0, 400),
     "support_size": (0, None),

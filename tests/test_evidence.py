@@ -357,7 +357,7 @@ def test_tables_take_their_own_latents_and_the_exact_model_a_default_size(rows):
     found = table.evidence(rows, Z=table.embedding_)
     assert_close(found.mean, expected(table, rows, table.embedding_), 1e-5)
     assert table.evidence(rows, Z=table.embedding_, method="sas", n_estimates=2).active_set_size == 79
-    with pytest.raises(InputError, match=r"Z must have n_components=2 .* Got shape \(3, 2\)"):
+    with pytest.raises(InputError, match=r"Z must have n_components_=2 .* Got shape \(3, 2\)"):
         table.evidence(rows, Z=table.embedding_[:3])
 
 

@@ -20,7 +20,7 @@ def decoder(Q=2, D=6, n=40):
         return (mean, np.repeat(1 + np.sum(np.square(Z), 1, keepdims=True), D, axis=1)) if return_std else mean
 
     Z = np.random.default_rng(0).normal(size=(n, Q))
-    return SimpleNamespace(n_components=Q, n_features_in_=D, embedding_=Z, predict=predict)
+    return SimpleNamespace(n_components_=Q, n_features_in_=D, embedding_=Z, predict=predict)
 
 
 def points(figure):

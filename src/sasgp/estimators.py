@@ -49,7 +49,7 @@ T = TypeVar("T")
 Array = NDArray[np.floating[Any]]
 
 ENCODE_ROWS = 4096  # encoded at a time
-SCORE_SAMPLES = 16  # the median row of digits is then within .04 nats of the integral
+SCORE_SAMPLES = 16  # the median row of digits is then within .01 nats of the integral
 MAX_COMPONENTS, LEAST_RELEVANCE = 12, 0.1  # of n_components="auto": to start with, and the share of the largest to keep
 VALIDATION_SUPPORT = 400  # rows that held-out rows are predicted from
 
@@ -476,7 +476,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                     log_p = posterior.log_density(X_block, Z)
                 else:
                     log_p = latents.log_evidence(posterior, X_block, Z, F, epsilon)
-                sink.add(log_p.numpy(force=True))
+                sink.add(log_p.to(self._dtype).numpy(force=True))
         return sink.result
 
     def score(self, X: Any, y: Any = None) -> float:

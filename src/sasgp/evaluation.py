@@ -128,6 +128,7 @@ def quality(model: Model, split: Split, Z_test: Array | None, seed: int) -> dict
         X, y, Z = test.X, test.y, Z_test
         neighbours = knn(model.embedding_, train.y, Z, y)
     found: dict[str, Any] = {"rows": len(X), **reconstruction(model, X, Z)}
+    del found["pit"]  # for pictures
     found["pca_rmse"] = pca_rmse(train.X, X, model.n_components_, seed)
     return found | neighbours | structure(X, Z, y, seed)
 
