@@ -28,11 +28,11 @@ N_TEST = 1000  # rows of either kind at the most
 
 def unusual(train: np.ndarray, rows: np.ndarray, epochs: int, seed: int) -> dict[str, np.ndarray]:
     """A score for each row by every method, high for what is unusual."""
-    model = SASGP(max_epochs=epochs, random_state=seed).fit(train)
-    wide = SASGP(n_components=8, max_epochs=epochs, random_state=seed).fit(train)
     pca = PCA(0.9, random_state=seed).fit(train)
     plane = PCA(2, random_state=seed).fit(train)
-    forest = IsolationForest(n_estimates=200, random_state=seed).fit(train)
+    forest = IsolationForest(n_estimators=200, random_state=seed).fit(train)
+    model = SASGP(max_epochs=epochs, random_state=seed).fit(train)
+    wide = SASGP(n_components=8, max_epochs=epochs, random_state=seed).fit(train)
     return {
         "log p(x), 2 dimensions": -model.score_samples(rows),
         "reconstruction, 2 dimensions": -model.score_samples(rows, n_samples=0),

@@ -42,8 +42,9 @@ class Settings:
     max_epochs
         Passes over the data. None: as many as make about 1000 steps, but at least 3 and at most 1000.
     learning_rate
-        Peak of the one-cycle schedule for the encoder. None: 2e-3, but 3e-4 for a network that starts from a layout of
-        neighbours (an `init` other than "pca" and "random"), which it would unlearn.
+        Peak of the one-cycle schedule for the encoder. None: 2e-3 for a network, but 3e-4 for one that starts from a
+        layout of neighbours (an `init` other than "pca" and "random"), which it would unlearn; 2e-2 for a table, in
+        which every number has to go all of its way by itself.
     hyper_learning_rate
         The same for kernel and noise.
     init
@@ -95,9 +96,9 @@ class Settings:
         """The learning rate that `learning_rate` means."""
         if self.learning_rate is not None:
             return float(self.learning_rate)
-        projection = isinstance(self.init, str) and self.init in ("pca", "random")
-        table = isinstance(self.encoder, str) and self.encoder == "table"
-        return 2e-3 if projection or table else 3e-4
+        if isinstance(self.encoder, str) and self.encoder == "table":
+            return 2e-2
+        return 2e-3 if isinstance(self.init, str) and self.init in ("pca", "random") else 3e-4
 
     def torch_device(self) -> "torch.device":
         """The device that `device` names."""
