@@ -42,7 +42,7 @@ def trainer(array: Any, ranks: Any = None) -> Any:
     rows, settings = ArrayRows(array, torch.float32, CPU), SASGP()
     mean, variance = torch.full((array.shape[1],), 0.13 if array.dtype.kind == "f" else 33.0), 0.09
     variance = variance if array.dtype.kind == "f" else variance * 255**2
-    encoder = start.network(settings, mean, variance**0.5, 0)
+    encoder = start.network(settings, mean, torch.tensor(variance**0.5), 0)
     kernel = start.kernel(settings, encoder, rows, variance)
     model = SASDecoder(encoder, kernel, noise=variance, mean=mean, active_set_size=400, encoder_noise=1.0)
     groups = model.parameter_groups(2e-3, 2e-2)

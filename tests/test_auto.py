@@ -59,6 +59,17 @@ def test_dropping_them_changes_little(model, surface):
     assert np.sqrt(np.mean(difference**2)) < 0.05 * surface.std()
 
 
+def test_a_second_fit_forgets_the_first(surface):
+    model = SASGP(**SETTINGS | {"max_epochs": 2, "support_size": 40}).fit(surface).add_supports(surface)
+    model.build_index(surface)
+    model.fit(surface[:, :3])
+    assert not {"supports_", "neighbours_"} & set(vars(model))
+    assert model.transform(surface[:3, :3], refine=2).shape == (3, model.n_components_)
+    state = np.random.RandomState(0)
+    seeds = [SASGP(**SETTINGS | {"max_epochs": 1, "random_state": state}).fit(surface).seed_ for _ in range(2)]
+    assert seeds[0] != seeds[1]
+
+
 @pytest.mark.parametrize("wrong", [{"latents": "point"}, {"kernel": "matern32"}, {"init": np.zeros((300, 2))}])
 def test_what_it_needs(surface, wrong):
     with pytest.raises(InputError, match=f"'auto' needs Bayesian.*Got {next(iter(wrong))}="):

@@ -99,6 +99,15 @@ def test_features_of_very_different_units_are_all_predicted():
     assert found["feature"] < found["shared"] - 1
 
 
+def test_the_start_is_in_the_units_of_the_features():
+    # Units of columns are no information: what is learnt from others differs by rounding alone
+    X = load_wine().data
+    settings = {"noise": "feature", "max_epochs": 3, "random_state": 0, "dtype": "float64"}
+    one, other = SASGP(**settings).fit(X), SASGP(**settings).fit(X * 10.0 ** (np.arange(13) % 5 - 2))
+    np.testing.assert_allclose(other.embedding_, one.embedding_, atol=1e-6)
+    np.testing.assert_allclose(other.noise_ / one.noise_, 100.0 ** (np.arange(13) % 5 - 2), rtol=1e-6)
+
+
 def test_saved_and_read_again(tmp_path):
     X = load_wine().data
     model = SASGP(noise="feature", max_epochs=3, random_state=0).fit(X)

@@ -26,7 +26,7 @@ def perceptron(layers, X):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_network_is_a_perceptron_of_the_centred_and_scaled_row(rng, dtype):
     X = torch.randn(6, 5, generator=rng, dtype=dtype) + 3
-    network = Network(X.mean(0), 0.1, 2, variance=True, generator=rng, hidden=(7, 4))
+    network = Network(X.mean(0), X.new_tensor(0.1), 2, variance=True, generator=rng, hidden=(7, 4))
     mu, var = network(X)
     # z = perceptron((x − mean) / scale). 0.1 is not a float32: a scale rounded to one on the way would show, by 1e-8
     centred = (X.numpy() - X.numpy().mean(0)) / 0.1
@@ -38,7 +38,7 @@ def test_network_starts_from_its_generator_alone(rng):
     # Weights and biases uniform on ±1/√n_in, as torch has them: variance 1/(3 n_in), here 1/300 ± 1/300·√(4/5/5000)
     before = torch.get_rng_state()
     one, two = (
-        Network(torch.zeros(100), 1.0, 2, variance=True, generator=torch.Generator().manual_seed(seed))
+        Network(torch.zeros(100), torch.ones(()), 2, variance=True, generator=torch.Generator().manual_seed(seed))
         for seed in (1, 1)
     )
     assert torch.equal(torch.get_rng_state(), before)
@@ -51,7 +51,7 @@ def test_network_starts_from_its_generator_alone(rng):
 
 def test_network_starts_near_the_initial_variance_and_stays_positive(rng):
     X = torch.randn(8, 5, generator=rng)
-    network = Network(torch.zeros(5), 1.0, 2, variance=True, generator=rng)
+    network = Network(torch.zeros(5), torch.ones(()), 2, variance=True, generator=rng)
     with torch.no_grad():
         network.raw_var[-1].weight.zero_()
     # softplus(softplus⁻¹(v)) = v when only the bias speaks
@@ -65,7 +65,7 @@ def test_network_starts_near_the_initial_variance_and_stays_positive(rng):
 
 def test_point_network_has_no_variance(rng):
     X = torch.randn(3, 5, generator=rng)
-    network = Network(torch.zeros(5), 1.0, 2, variance=False, generator=rng)
+    network = Network(torch.zeros(5), torch.ones(()), 2, variance=False, generator=rng)
     assert network(X)[1] is None
     assert_close(network(X)[0], perceptron(network.mu, X.numpy()), dtype=torch.float32)
 

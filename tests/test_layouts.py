@@ -244,3 +244,10 @@ def test_the_exact_model_and_held_out_rows_start_from_a_layout_too(digits):
 )
 def test_a_network_that_has_a_layout_to_lose_learns_slowly(settings, rate):
     assert SASGP(**settings).encoder_rate() == rate
+
+
+def test_a_module_that_is_frozen_stays_as_it_is():
+    X = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
+    module = torch.nn.Linear(4, 2).requires_grad_(False)
+    model = SASGP(encoder=module, latents="point", init="spectral", max_epochs=2, random_state=0).fit(X)
+    np.testing.assert_allclose(model.embedding_, module(torch.from_numpy(X)).numpy(), rtol=1e-6)

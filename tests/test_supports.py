@@ -122,3 +122,13 @@ def test_support_by_kmeans_plus_plus(X):
     assert np.abs(Z[:, None] - S).min(1).max() < np.ptp(Z) / 8
     with pytest.raises(InputError, match=r"support must be one of 'random', 'kmeans\+\+'"):
         SASGP(support="greedy").fit(X)
+
+
+@pytest.mark.parametrize("settings", [{"support": "kmeans++"}, {"early_stopping": 3}])
+def test_more_supports_have_no_row_of_the_first(X, settings, tmp_path):
+    model = SASGP(**SETTINGS, **settings, support_size=40, max_epochs=3).fit(X)
+    model.save(tmp_path / "m.safetensors")
+    for one in (model, SASGP.load(tmp_path / "m.safetensors")):
+        one.add_supports(X, 3)
+        used = np.concatenate([part.X.numpy() for part in (one.posterior_, *one.supports_)])
+        assert len(np.unique(used, axis=0)) == 160

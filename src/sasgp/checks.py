@@ -151,7 +151,7 @@ def _check_auto(settings: Settings) -> None:
         "latents": settings.latents == "bayesian",  # points have no reason to leave a dimension unused
         "kernel": settings.kernel in (None, "rbf-ard") if not isinstance(settings.kernel, Kernel) else False,
         "encoder": not isinstance(settings.encoder, nn.Module),
-        "init": isinstance(settings.init, str),
+        "init": isinstance(settings.init, str) and settings.init != "tsne",  # which has two dimensions at the most
     }.items():
         if not right:
             raise InputError(

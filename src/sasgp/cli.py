@@ -155,12 +155,13 @@ def fit(
         if out is not None:
             raise InputError("--resume names the folder of the run itself. Got --out besides; leave one out.")
         # --data-like options count where they were typed, also at the value that they have by default
-        typed = {token.partition("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_") for token in LINE}
+        options_typed = (token[2:].partition("=")[0] for token in LINE if token.startswith("--"))
+        typed = {name.removeprefix("no-").replace("-", "_") for name in options_typed}
         given = {name: value for name, value in asked.items() if name in typed or (name == "data" and value)}
         out, asked = resume, unfinished.request(resume, given)
         data, labels, model, test_fraction = (asked[key] for key in ("data", "labels", "model", "test_fraction"))
         overwrite, tensorboard = True, asked["tensorboard"]
-        options = Options(**{field.name: asked[field.name] for field in fields(Settings)})
+        options = Options(**{field.name: asked.get(field.name, field.default) for field in fields(Settings)})
     if data is None or out is None:
         raise InputError("fit needs DATA and --out RUN, or --resume RUN. Try `sasgp fit --help`.")
     first = not rank_of_process()
@@ -477,7 +478,7 @@ def evidence(
     from sasgp import files
 
     if curve is not None:
-        files.check_suffix(curve, (".png",), data)
+        files.check_suffix(curve, (".png",), data, "--curve")
     estimator, run = _load(model)
     X, Z, which = _rows_of_evidence(estimator, run, data, labels, rows, random_state)
     options: dict[str, Any] = {"Z": Z, "n_estimates": n_estimates, "dtype": dtype, "random_state": random_state}
@@ -904,7 +905,9 @@ def _rows_of_evidence(
         some = np.sort(np.random.default_rng(random_state).permutation(N)[:rows])
         which, Z = f"{rows} of {which}, drawn at random", None if Z is None else Z[some]
         chosen = some if chosen is None else chosen[some]
-    return X if chosen is None or len(chosen) == len(X) else take_rows(X, chosen), Z, which
+    if chosen is not None and (chosen == np.arange(len(chosen))).all():
+        X, chosen = X[: len(chosen)], None  # no copy of what is on disk
+    return X if chosen is None else take_rows(X, chosen), Z, which
 
 
 def _rows_to_draw(

@@ -51,8 +51,8 @@ class Network(Encoder):
     ----------
     mean : Tensor [D]
         Subtracted from every row first.
-    scale : float
-        Divides every row: one number for all features, so that no feature's weight changes.
+    scale : Tensor [] or [D]
+        Divides every row: one number for all features, so that no feature's weight changes, or the units of each.
     n_components : int
         Q.
     variance : bool
@@ -69,7 +69,7 @@ class Network(Encoder):
     def __init__(
         self,
         mean: Tensor,
-        scale: float,
+        scale: Tensor,
         n_components: int,
         *,
         variance: bool,
@@ -78,7 +78,7 @@ class Network(Encoder):
     ) -> None:
         super().__init__()
         self.register_buffer("mean", mean)
-        self.register_buffer("scale", torch.tensor(scale, dtype=mean.dtype))
+        self.register_buffer("scale", scale.detach().clone())
         widths = [len(mean), *hidden, n_components]
         self.mu = _perceptron(widths, generator)
         self.raw_var = _perceptron(widths, generator) if variance else None

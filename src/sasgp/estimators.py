@@ -81,6 +81,8 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         Encoder, kernel and noise as trained.
     posterior_ : Posterior
         The decoder conditioned on its support set.
+    support_rows_ : ndarray
+        Which training rows are in the support sets.
     supports_ : list of Posterior
         The same for further support sets, after `add_supports`.
     neighbours_ : Neighbours
@@ -133,9 +135,11 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         keeper = _keeper(checkpoint if checkpoint is not None else resume)
         array = check_rows(self, X, reset=True)
         check_settings(self, len(array))
+        for name in ("neighbours_", "supports_"):  # those of another fit
+            self.__dict__.pop(name, None)
         if self.n_components == "auto":
             Q = min(MAX_COMPONENTS, array.shape[1])
-            wide = clone(self).set_params(n_components=Q, kernel="rbf-ard")
+            wide = clone(self).set_params(n_components=Q, kernel="rbf-ard", random_state=self.random_state)
             return self._adopt(wide.fit(X, checkpoint=checkpoint, resume=resume, callback=callback))
         saved = None if resume is None else read_checkpoint(resolve(resume))
         with joined(self._device) as ranks:
@@ -164,8 +168,6 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             )
         seed = _seed(self.random_state) if saved is None else saved["seed"]
         self.seed_ = int(agreed(ranks, seed, device))
-        for name in ("neighbours_", "supports_"):  # those of another fit
-            self.__dict__.pop(name, None)
         self._n_features_out = int(self.n_components)
 
         rows = everything = ArrayRows(array, dtype, device)
@@ -189,7 +191,9 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             callback=callback,
         )
         rows.release()
-        self.posterior_ = self._condition(rows, self._choose_support(rows))
+        chosen = self._choose_support(rows)
+        self.support_rows_ = (chosen if rows.indices is None else rows.indices[chosen]).numpy()
+        self.posterior_ = self._condition(rows, chosen)
         self.embedding_ = self._encode(everything)
 
     def _start(self, array: Any, rows: ArrayRows, *, resumed: bool) -> SASDecoder:
@@ -201,15 +205,17 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             mean, variances, ranges = moments(array)
         variance = float(variances.mean()) or 1.0  # constant data have no scale of their own
         centre = torch.as_tensor(mean, dtype=dtype, device=device)
+        scales = start.scales(torch.as_tensor(variances / variance), torch.as_tensor(ranges / variance**0.5))
+        units = variance**0.5 * (scales[1] if self.noise == "feature" else torch.ones(()))
+        units = units.to(device, dtype)
         layout: start.Layout | None
         if resumed:
             layout = start.Layout(torch.zeros(len(rows), self.n_components_, dtype=dtype, device=device))
         else:
-            layout = self._layout(array, rows)
+            layout = self._layout(array, rows, units)
         with progress_bar("encoder", start.fit_steps(layout), show=self.verbose) as update:
-            encoder = start.encoder(self, rows, centre, variance, layout, self.seed_, update, fitted=not resumed)
+            encoder = start.encoder(self, rows, centre, units, layout, self.seed_, update, fitted=not resumed)
         kernel = start.kernel(self, encoder, rows, variance)
-        scales = start.scales(torch.as_tensor(variances / variance), torch.as_tensor(ranges / variance**0.5))
         model = SASDecoder(
             encoder,
             kernel,
@@ -224,7 +230,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 start.settle(model, rows, self.batch_size_, self.seed_, update)
         return model
 
-    def _layout(self, array: Any, rows: ArrayRows) -> start.Layout | None:
+    def _layout(self, array: Any, rows: ArrayRows, units: Tensor) -> start.Layout | None:
         """Where rows start, all or a subset of them; None where that is a projection, which needs no layout."""
         if isinstance(self.init, str) and self.init not in layouts.NAMES:
             return None
@@ -234,6 +240,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 chosen = torch.randperm(len(among), generator=generator(self.seed_, "layout"))[:most].sort().values
                 among = among[chosen.numpy()]
             X = take_rows(array, among).astype(self.dtype)
+            X = X / units.numpy(force=True) if units.ndim else X
             name = self.init if isinstance(self.init, str) else type(self.init).__name__
             with progress_bar(f"layout of {len(X)} rows ({name})", None, show=self.verbose):
                 Z = layouts.lay_out(self.init, X, self.n_components_, self.seed_)
@@ -429,10 +436,13 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 f"{taken} that there are. Got {len(rows)} rows; hand over all training rows, ask for fewer sets, or "
                 "fit with a smaller support_size."
             )
-        # The permutation that `fit` took the first set from
-        parts = torch.randperm(len(rows), generator=generator(self.seed_, "support")).split(size)  # type: ignore[no-untyped-call]
-        found = [self._condition(rows, part) for part in parts[taken : taken + n_supports]]
-        self.supports_ = [*getattr(self, "supports_", ()), *found]
+        free = torch.ones(len(rows), dtype=torch.bool)
+        free[torch.from_numpy(self.support_rows_)] = False
+        left = free.nonzero()[:, 0]
+        order = left[torch.randperm(len(left), generator=generator(self.seed_, "supports", taken))]
+        parts = order[: n_supports * size].view(n_supports, size)
+        self.supports_ = [*getattr(self, "supports_", ()), *(self._condition(rows, part) for part in parts)]
+        self.support_rows_ = np.concatenate([self.support_rows_, parts.flatten().numpy()])
         return self
 
     def inverse_transform(self, X: Any) -> Array:
@@ -733,6 +743,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         if model.log_scales is not None and model.least_scales is not None:
             tensors["scales"] = torch.stack([model.least_scales, model.log_scales])
         tensors["embedding"] = torch.from_numpy(self.embedding_)
+        tensors["support.rows"] = torch.from_numpy(self.support_rows_)
         for i, more in enumerate(getattr(self, "supports_", ()), 1):
             tensors |= {f"support.{i}.X": more.X, f"support.{i}.Z": more.Z}
 
@@ -821,6 +832,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         for name, value in fitted.items():
             setattr(self, name, value)
         self.embedding_ = tensors["embedding"].numpy()
+        self.support_rows_ = tensors.get("support.rows", torch.empty(0, dtype=torch.int64)).numpy()
         self._restore(header["kernel"], tensors, path)
         index = neighbours.read(path, self.embedding_, self._device)
         if index is not None:
@@ -838,7 +850,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         else:
             sized = copy.copy(self)
             sized.n_components = self.n_components_
-            encoder = start.network(sized, mean, 1.0, self.seed_)
+            encoder = start.network(sized, mean, torch.ones_like(tensors["encoder.scale"]), self.seed_)
         custom = "custom" in fitted_kernel
         kernel: Kernel = copy.deepcopy(self.kernel) if custom else kernels.rebuild(fitted_kernel)
         parts: list[tuple[str, nn.Module]] = [("encoder", encoder), ("kernel", kernel)]

@@ -17,11 +17,11 @@ from sasgp.tables import read_table
 __all__ = ["check_suffix", "read_latents", "real_path", "replacing", "writable", "write_csv"]
 
 
-def check_suffix(out: Path, suffixes: tuple[str, ...], source: str | Path | None = None) -> None:
-    """That --out is of a kind that is written, and not the file that is read."""
+def check_suffix(out: Path, suffixes: tuple[str, ...], source: str | Path | None = None, option: str = "--out") -> None:
+    """That --out, or another option, is of a kind that is written, and not the file that is read."""
     if out.suffix.lower() not in suffixes:
-        kinds = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
-        raise InputError(f"--out must end in {kinds}. Got {out}; rename it.")
+        kinds = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
+        raise InputError(f"{option} must end in {kinds}. Got {out}; rename it.")
     if source is not None and out.exists() and Path(source).exists() and out.samefile(source):
         raise InputError(f"--out must be another file than the one that is read. Got {out} twice; rename it.")
 

@@ -121,6 +121,8 @@ def pit_counts(X: ArrayLike, mean: ArrayLike, var: ArrayLike) -> NDArray[np.int6
     counts = np.zeros(PIT_BINS, np.int64)
     for residual, v in _residuals(X, mean, np.asarray(var)):
         u = ndtr(residual / np.sqrt(v))
+        if np.isnan(u).any():
+            raise InputError(f"X, mean and var must be finite. Got {int(np.isnan(u).sum())} values that are NaN.")
         counts += np.bincount(np.minimum((PIT_BINS * u).astype(np.int64), PIT_BINS - 1).ravel(), minlength=PIT_BINS)
     return counts
 

@@ -122,7 +122,8 @@ def write(model: str | Path, index: Neighbours | None, embedding: NDArray[Any]) 
     """Leave the index beside the model file, or remove the one that an earlier model left there."""
     path = companion(model)
     if index is None:
-        path.unlink(missing_ok=True)
+        if path.exists() and storage.read(path)[0].get("class") == "Neighbours":  # and not some model of that name
+            path.unlink()
         return
     tensors = {"mean": index.mean, "axes": index.axes, "coordinates": index.coordinates, "Z": index.Z}
     storage.write(path, {"class": "Neighbours", "model": mark(embedding)}, tensors)

@@ -31,7 +31,8 @@ __all__ = ["Embedding", "Run", "check_new", "created", "find"]
 
 MODEL, EMBEDDING, HISTORY, INFO = "model.safetensors", "embedding.csv", "history.jsonl", "run.json"
 LATENT, LOSS, EXPLORER = "latent.png", "loss.png", "explorer.html"
-FILES = (MODEL, EMBEDDING, HISTORY, INFO, LATENT, LOSS, EXPLORER)
+INDEX = "model.neighbours.safetensors"  # that `build_index` and `save` leave
+FILES = (MODEL, INDEX, EMBEDDING, HISTORY, INFO, LATENT, LOSS, EXPLORER)
 
 TRAIN, TEST = "train", "test"
 

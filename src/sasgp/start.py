@@ -30,6 +30,7 @@ LEAST_SCALE = 0.02  # of a feature's range
 SUBSET = 5000  # rows that fix scales and leading axes: the work stays flat in N
 FIT_STEPS, FIT_BATCH, FIT_RATE = 300, 256, 2e-3  # of the encoder to a projection, which is linear
 LAYOUT_STEPS, LAYOUT_EPOCHS = 600, 15  # to any other layout, whichever is more
+MAX_LAID = 60_000  # rows that such an epoch counts at the most: the work stays flat in N
 FIT_NOISE = 0.5  # on what the encoder sees meanwhile, in units of the data's standard deviation
 MODE_SCALE = 0.3  # s of `nearest_mode`, against a layout of unit variance: about the radius of a cluster
 SETTLE_STEPS, SETTLE_RATE = 200, 0.05  # of kernel and noise to a layout
@@ -49,14 +50,14 @@ class Layout:
 
 def fit_steps(layout: Layout | None) -> int:
     """Steps that fit an encoder to a layout, None being a projection."""
-    return FIT_STEPS if layout is None else max(LAYOUT_STEPS, LAYOUT_EPOCHS * len(layout.Z) // FIT_BATCH)
+    return FIT_STEPS if layout is None else max(LAYOUT_STEPS, LAYOUT_EPOCHS * min(len(layout.Z), MAX_LAID) // FIT_BATCH)
 
 
 def encoder(
     settings: Settings,
     data: ArrayRows,
     centre: Tensor,
-    variance: float,
+    units: Tensor,
     layout: Layout | None,
     seed: int,
     update: Callable[[int], None],
@@ -65,8 +66,8 @@ def encoder(
 ) -> Encoder:
     """An encoder that starts from a layout, or where that is None from projections as `settings.init` says.
 
-    A user's module is fitted to a layout, but where there is none it is taken as it is. With fitted=False a network has
-    the right shape alone.
+    Rows are centred and divided by `units`, [] for all features or [D]. A user's module gets them as they are: it is
+    fitted to a layout, and left alone where there is none. With fitted=False a network has the right shape alone.
     """
     bayesian = settings.latents == "bayesian"
     net: Encoder
@@ -76,22 +77,23 @@ def encoder(
         if layout is None:
             return net
     else:
-        net = network(settings, centre, math.sqrt(variance), seed)
+        net = network(settings, centre, units, seed)
 
     targets: Targets
     loss: Loss = F.mse_loss
-    laid_out, noise = data, 0.0
+    laid_out, noise = data, torch.zeros(())
     if layout is None:
         some = torch.randperm(len(data), generator=generator(seed, "axes"))[:SUBSET]
-        V = axes(settings.init, data.gather(some), centre, int(settings.n_components), generator(seed, "random axes"))
+        X_some = (data.gather(some) - centre) / units
+        V = axes(settings.init, X_some, int(settings.n_components), generator(seed, "random axes"))
 
         def targets(X: Tensor, rows: Tensor) -> Tensor:
-            return (X - centre) @ V
+            return (X - centre) / units @ V
 
     else:
         Z = standardised(layout.Z)
         laid_out = data if layout.rows is None else data.subset(layout.rows)
-        noise = FIT_NOISE * noise_share(len(centre), int(settings.n_components)) * math.sqrt(variance)
+        noise = FIT_NOISE * noise_share(len(centre), int(settings.n_components)) * units
         loss = nearest_mode
 
         def targets(X: Tensor, rows: Tensor) -> Tensor:
@@ -126,7 +128,7 @@ def standardised(Z: Tensor) -> Tensor:
     return Z / Z.square().mean().sqrt().clamp_min(torch.finfo(Z.dtype).tiny)
 
 
-def network(settings: Settings, centre: Tensor, scale: float, seed: int) -> Network:
+def network(settings: Settings, centre: Tensor, scale: Tensor, seed: int) -> Network:
     """The amortised encoder, untrained."""
     variance = settings.latents == "bayesian"
     draw = generator(seed, "network")
@@ -215,12 +217,11 @@ def noise_share(n_features: int, n_components: int) -> float:
     return min(1.0, math.sqrt(n_features / (20 * n_components)))
 
 
-def axes(init: str, X: Tensor, mean: Tensor, n_components: int, generator: torch.Generator) -> Tensor:
-    """Directions [D, Q] to project on: principal ("pca") or "random", scaled so that coordinates have unit variance.
+def axes(init: str, X: Tensor, n_components: int, generator: torch.Generator) -> Tensor:
+    """Directions [D, Q] to project centred rows on, principal ("pca") or "random": coordinates have unit variance.
 
     Principal directions without variance (constant data, or more components than features) are zero.
     """
-    X = X - mean
     if init == "random":
         V = torch.randn(X.shape[1], n_components, generator=generator, dtype=X.dtype).to(X.device)
         return V * _inverse_root((X @ V).square().mean(0))
@@ -246,12 +247,14 @@ def fit_encoder(
     targets: Targets,
     loss: Loss,
     steps: int,
-    noise: float,
+    noise: Tensor,
     seed: int,
     update: Callable[[int], None],
 ) -> None:
     """Fit the encoder's mean to positions of rows, which it sees with fresh noise of that standard deviation."""
-    parameters = [p for name, p in encoder.named_parameters() if not name.startswith("raw_var")]
+    parameters = [p for name, p in encoder.named_parameters() if not name.startswith("raw_var") and p.requires_grad]
+    if not parameters:  # a user's module that is to stay as it is
+        return
     optimiser = torch.optim.Adam(parameters, lr=FIT_RATE, fused=True)
     for step in range(steps):
         optimiser.param_groups[0]["lr"] = FIT_RATE * one_cycle(step / steps)
@@ -259,7 +262,7 @@ def fit_encoder(
         rows = torch.randint(len(data), (min(FIT_BATCH, len(data)),), generator=draw)
         X = data.gather(rows)
         Z = targets(X, rows)
-        if noise:
+        if noise.any():
             X = X + noise * torch.randn(X.shape, generator=draw, dtype=X.dtype).to(X.device)
         optimiser.zero_grad(set_to_none=True)
         loss(encoder(X, rows)[0], Z).backward()  # type: ignore[no-untyped-call]
