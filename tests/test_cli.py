@@ -416,6 +416,12 @@ def test_evaluate_uses_the_rows_that_fit_held_out(home, here, sasgp):
     assert sum(result["pit"]) == 7 * 4  # a count for every value
 
 
+def test_the_file_of_a_run_needs_its_labels_named_once(home, here, sasgp):
+    with_labels = sasgp("evaluate", home / "run", home / "table.csv", "--labels", "species", "--json")
+    assert sasgp("evaluate", home / "run", home / "table.csv", "--json") == with_labels
+    assert json.loads(sasgp("evidence", home / "run", "--json"))["mean"] < 0
+
+
 def test_evaluate_says_among_which_rows_the_neighbours_are(home, here, sasgp):
     table(30, seed=1).write_csv("new.csv")
     new = ("new.csv", "--labels", "species", "--json")
@@ -662,7 +668,6 @@ def test_the_named_row_is_that_of_the_file_not_of_the_shuffle(here, error):
         (["decode", "RUN", "here.parquet", "--out", "x.npy"], ".csv or .npy"),
         (["sample", "RUN", "-n", "0", "--out", "x.npy"], "at least 1"),
         (["sample", "TABLE", "--out", "x.npy"], "sasgp wrote"),
-        (["evaluate", "RUN", "TABLE"], "--labels species"),
         (["evidence", "RUN", "--labels", "species", "--method", "exakt"], 'Choose from: "exact", "sas", "unbiased"'),
         (["evidence", "RUN", "--labels", "species", "--rows", "64"], "at most 63"),
         (["evidence", "RUN", "--labels", "species", "--method", "sas", "--active-set-size", "63"], "below the 63 rows"),
@@ -697,6 +702,12 @@ def test_a_broken_pipe_is_quiet(home):
     command = f"{sys.executable} -m sasgp evaluate {home}/run {home}/table.csv --labels species | true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("command", [("fit", "table.csv", "--out", "r"), ("evidence", "run", "--rows", "5")])
+def test_a_seed_below_zero(home, here, error, command):
+    tokens = [home / token if token in ("table.csv", "run") else token for token in command]
+    assert "--random-state must be from 0" in error(*tokens, "--labels", "species", "--random-state", "-1")
 
 
 def test_a_bug_still_shows_its_traceback(home, monkeypatch):

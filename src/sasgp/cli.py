@@ -174,7 +174,7 @@ def fit(
 
     estimator = _estimator(model, options)
     check_finite(dataset.X)  # before rows are shuffled: they are named by their place in the file
-    seed = options.random_state or 0
+    seed = _seed(options.random_state)
     split = hold_out(dataset, test_fraction, seed)
     with unfinished.begun(out, asked, resumed=resume is not None) as work:
         start = perf_counter()
@@ -182,7 +182,7 @@ def fit(
         estimator.fit(split.train.X, checkpoint=work.keeper, resume=work.resume, callback=watch)
         if first:
             seconds = work.seconds_before + perf_counter() - start
-            run, info, embedding = _write(data, dataset, split, estimator, seconds, seed, out, asked["command"])
+            run, info, embedding = _write(data, dataset, split, estimator, seconds, seed, out, asked)
     if first:
         # From here on the run is safe, whatever happens to a picture
         _draw(estimator, embedding, dataset, run)
@@ -191,6 +191,12 @@ def fit(
         _show(_summary(info, out))
         if open_:
             _open(run / runs.EXPLORER)
+
+
+def _seed(random_state: int | None) -> int:
+    if random_state is not None and not 0 <= random_state < 2**32:
+        raise InputError(f"--random-state must be from 0 to 2³² − 1. Got {random_state}; choose another.")
+    return random_state or 0
 
 
 def _asked(
@@ -244,7 +250,7 @@ def _write(
     seconds: float,
     seed: int,
     out: Path,
-    command: str,
+    asked: dict[str, Any],
 ) -> "tuple[Path, dict[str, Any], Embedding]":
     """The run's files; returns their folder, what run.json holds, and the embedding."""
     from sasgp import runs
@@ -258,7 +264,8 @@ def _write(
         Z_test = estimator.transform(test.X)
         embedding = embedding.as_train(runs.Embedding(test.rows, Z_test, test.y), by_row=dataset.X_test is None)
     metrics = quality(estimator, split, Z_test, seed)
-    info = {"command": command, **_info(source, dataset, split, estimator, seconds, metrics)}
+    info = {"command": asked["command"], **_info(source, dataset, split, estimator, seconds, metrics)}
+    info["data"]["labels"] = asked["labels"]
     with runs.created(out) as (folder, run):
         estimator.save(folder / runs.MODEL)
         embedding.write(folder / runs.EMBEDDING)
@@ -854,6 +861,8 @@ def _data(source: str, labels: str | None, model: "SASGP", run: "Run") -> "Datas
     """Data whose columns are those that the model was trained on."""
     from sasgp.data import load
 
+    if labels is None and run.source in (source, str(Path(source).expanduser().resolve())):
+        labels = run.labels  # the same file has them where it had them
     dataset = load(source, labels=labels)
     D, expected = dataset.X.shape[1], model.n_features_in_
     if expected != D:
@@ -902,7 +911,7 @@ def _rows_of_evidence(
         N = len(X) if chosen is None else len(chosen)
         if not 1 <= rows <= N:
             raise InputError(f"--rows must be at least 1 and at most {N}, which is all. Got {rows}.")
-        some = np.sort(np.random.default_rng(random_state).permutation(N)[:rows])
+        some = np.sort(np.random.default_rng(_seed(random_state)).permutation(N)[:rows])
         which, Z = f"{rows} of {which}, drawn at random", None if Z is None else Z[some]
         chosen = some if chosen is None else chosen[some]
     if chosen is not None and (chosen == np.arange(len(chosen))).all():

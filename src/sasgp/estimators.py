@@ -337,9 +337,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """Draw latents [n_samples, M, Q] of rows X [M, D]: where they may lie, for Bayesian latents.
 
         The draws are from the Gaussian whose mean and standard deviation `transform(X, refine=..., return_std=True)`
-        returns. With `refine` it follows the correlation of the latents too, and is close enough to p(z|x) that
-        weighting the draws would change little: on digits 92 of 100 weighted draws are worth as much as independent
-        ones, against 39 of the network's.
+        returns. With `refine` it follows the correlation of the latents too.
 
         Parameters
         ----------
@@ -603,7 +601,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         check_is_fitted(self)
         rows = self._rows(X)
         A = self._active_rows(len(rows))
-        sizes = doublings(A, len(rows)) if sizes is None else sorted(set(sizes))
+        sizes = doublings(A, len(rows)) if sizes is None else sorted({*np.atleast_1d(sizes).tolist()})
         check_curve(len(rows), sizes, n_estimates, dtype)
         gp, draw = self._gp(rows, Z, dtype), generator(_seed(random_state), "evidence")
         with progress_bar("curve", 1, show=self.verbose) as update:
@@ -948,7 +946,14 @@ def _keeper(checkpoint: str | Path | Keeper | None) -> Keeper:
 
 def _seed(random_state: Any) -> int:
     """A seed from what scikit-learn takes for one. None is fresh entropy: numpy's global state stays as it is."""
-    return secrets.randbelow(2**31) if random_state is None else int(check_random_state(random_state).randint(2**31))
+    if random_state is None:
+        return secrets.randbelow(2**31)
+    try:
+        return int(check_random_state(random_state).randint(2**31))
+    except ValueError as error:
+        raise InputError(
+            f"random_state must be a whole number from 0 to 2³² − 1, a RandomState or None. Got {random_state!r}."
+        ) from error
 
 
 def _class_name(instance: object) -> str:

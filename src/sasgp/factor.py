@@ -240,7 +240,9 @@ def memory_available(device: torch.device) -> int:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         limits.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
     with suppress(OSError, ValueError):  # of a container; "max" where there is none
-        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+        folder = Path("/sys/fs/cgroup")
+        most, now = (int((folder / f"memory.{part}").read_text(encoding="ascii")) for part in ("max", "current"))
+        limits.append(max(0, most - now))
     return min(limits) if limits else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

@@ -178,6 +178,11 @@ class Run:
         """The name of the data set, or the absolute path of the file, that the model was trained on."""
         return self.info.get("data", {}).get("source")
 
+    @property
+    def labels(self) -> str | None:
+        """What --labels was when the model was trained: a column, or the path of a file."""
+        return self.info.get("data", {}).get("labels")
+
     def embedding(self) -> Embedding | None:
         if self.folder is None or not (self.folder / EMBEDDING).exists():
             return None
