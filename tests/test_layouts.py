@@ -236,6 +236,7 @@ def test_the_exact_model_and_held_out_rows_start_from_a_layout_too(digits):
     [
         ({}, 2e-3),
         ({"init": "random"}, 2e-3),
+        ({"encoder": "table"}, 2e-2),
         ({"init": "umap"}, 3e-4),
         ({"init": np.zeros((3, 2))}, 3e-4),
         ({"init": "umap", "encoder": "table"}, 2e-3),

@@ -32,7 +32,7 @@ __all__ = ["Embedding", "Run", "check_new", "created", "find"]
 MODEL, EMBEDDING, HISTORY, INFO = "model.safetensors", "embedding.csv", "history.jsonl", "run.json"
 LATENT, LOSS, EXPLORER = "latent.png", "loss.png", "explorer.html"
 INDEX = "model.neighbours.safetensors"  # that `build_index` and `save` leave
-FILES = (MODEL, INDEX, EMBEDDING, HISTORY, INFO, LATENT, LOSS, EXPLORER)
+FILES = (MODEL, EMBEDDING, HISTORY, INFO, LATENT, LOSS, EXPLORER)
 
 TRAIN, TEST = "train", "test"
 
@@ -92,7 +92,7 @@ def _move(temporary: Path, path: Path) -> None:
     if not path.exists():
         temporary.rename(path)
         return
-    for name in FILES:  # pictures of an older run go as well
+    for name in (*FILES, INDEX):  # pictures and the index of an older run go as well
         (path / name).unlink(missing_ok=True)
     for file in temporary.iterdir():
         file.replace(path / file.name)

@@ -42,9 +42,9 @@ class Settings:
     max_epochs
         Passes over the data. None: as many as make about 1000 steps, but at least 3 and at most 1000.
     learning_rate
-        Peak of the one-cycle schedule for the encoder. None: 2e-3 for a network, but 3e-4 for one that starts from a
-        layout of neighbours (an `init` other than "pca" and "random"), which it would unlearn; 2e-2 for a table, in
-        which every number has to go all of its way by itself.
+        Peak of the one-cycle schedule for the encoder. None: 2e-3 for a network; 2e-2 for a table, in which every
+        number has to go all of its way by itself; less, 3e-4 and 2e-3, where they start from a layout of neighbours (an
+        `init` other than "pca" and "random"), which they would unlearn.
     hyper_learning_rate
         The same for kernel and noise.
     init
@@ -96,9 +96,10 @@ class Settings:
         """The learning rate that `learning_rate` means."""
         if self.learning_rate is not None:
             return float(self.learning_rate)
-        if isinstance(self.encoder, str) and self.encoder == "table":
-            return 2e-2
-        return 2e-3 if isinstance(self.init, str) and self.init in ("pca", "random") else 3e-4
+        table = isinstance(self.encoder, str) and self.encoder == "table"
+        if isinstance(self.init, str) and self.init in ("pca", "random"):
+            return 2e-2 if table else 2e-3
+        return 2e-3 if table else 3e-4
 
     def torch_device(self) -> "torch.device":
         """The device that `device` names."""
