@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
+from memory import Memory
 from sklearn.datasets import load_wine
 
 from sasgp import SASGP, metrics
@@ -12,17 +13,6 @@ from sasgp.models.sas import SASDecoder
 from sasgp.train import Training
 
 AMPLITUDE, LENGTHSCALE, NOISE = 1.5, 0.8, 0.1
-
-
-class Memory:
-    def __init__(self, X):
-        self.X = X
-
-    def __len__(self):
-        return len(self.X)
-
-    def gather(self, rows):
-        return self.X[rows]
 
 
 def drawn(n, D, seed):

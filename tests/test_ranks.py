@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from memory import Memory
 from torch import nn
 
 from sasgp import SASGP, checkpoint, start
@@ -34,17 +35,6 @@ def curve(n=121):
     t = np.linspace(-2, 2, n)
     noise = 0.05 * np.random.default_rng(0).standard_normal((n, 4))
     return (np.stack([np.sin(t), np.cos(t), t, t**2], 1) + noise).astype(np.float32)
-
-
-class Memory:
-    def __init__(self, X):
-        self.X = X
-
-    def __len__(self):
-        return len(self.X)
-
-    def gather(self, rows):
-        return self.X[rows]
 
 
 def decoder(encoder):

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from memory import Memory
 from torch import nn
 
 from sasgp import SASGP, checkpoint, cli, start, train
@@ -36,17 +37,6 @@ class Line(nn.Module):
 
     def diagnose(self, X, rows):
         return {"w0": self.w[0].item(), "noise": 0.25}
-
-
-class Memory:
-    def __init__(self, X):
-        self.X = X
-
-    def __len__(self):
-        return len(self.X)
-
-    def gather(self, rows):
-        return self.X[rows]
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from memory import Memory
 from torch import nn
 
 from sasgp.train import batches, generator, one_cycle, train
@@ -21,17 +22,6 @@ class Quadratic(nn.Module):
         self.seen.append((rows.clone(), n_total, self.training))
         noise = self.jitter * torch.randn(X.shape, generator=generator, dtype=X.dtype)
         return 0.5 * (self.w - X - noise).square().sum(1).mean()
-
-
-class Memory:
-    def __init__(self, X):
-        self.X = X
-
-    def __len__(self):
-        return len(self.X)
-
-    def gather(self, rows):
-        return self.X[rows]
 
 
 @pytest.fixture
