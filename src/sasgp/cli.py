@@ -435,7 +435,8 @@ def evaluate(
     if as_json:
         sys.stdout.write(json.dumps(result) + "\n")
     else:
-        _show([(f"{len(X)} rows ({which}), {THROUGH}", _metric_lines(result, {"knn_1": how}))])
+        through = f"through the latent space, z refined in {refine} steps" if refine else THROUGH
+        _show([(f"{len(X)} rows ({which}), {through}", _metric_lines(result, {"knn_1": how}))])
 
 
 @app.command
