@@ -223,6 +223,8 @@ def test_other_files_can_be_fitted(here, sasgp, name):
 def test_constant_columns_are_fine(here, sasgp):
     np.save("x.npy", np.column_stack([np.ones(20), np.zeros(20)]))
     sasgp("fit", "x.npy", "--out", "run", "--encoder", "table", *FAST)
+    model = SASGP.load("run/model.safetensors")
+    np.testing.assert_allclose(model.predict(model.embedding_[:3]), [[1, 0]] * 3, atol=1e-6)
 
 
 def test_overwrite_replaces_the_run_and_nothing_else(home, here, sasgp, error):

@@ -244,6 +244,8 @@ def test_every_figure_can_be_saved(tmp_path, Q):
     plots.latent_with_images(model, (2, 3), labels=["a", "b", "c"], title="title").savefig(tmp_path / "a.png")
     plots.latent_space(model, labels=[1.5, 2, np.nan]).savefig(tmp_path / "b.png")
     plots.contact_sheet(np.zeros((7, 6)), (6, 1)).savefig(tmp_path / "c.png")
+    for name in "abc":
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,6 @@ def settle(model: "SASDecoder", data: ArrayRows, batch_size: int, seed: int, upd
     encoder = dict(model.encoder.named_parameters())
     variances = [p for name, p in encoder.items() if name.startswith("raw_var")]
     held = [p for name, p in encoder.items() if not name.startswith("raw_var") and p.requires_grad]
-    hyper = [p for name, p in model.named_parameters() if not name.startswith("encoder.")]
     noise, model.encoder_noise = model.encoder_noise, 0.0
     for parameter in held:
         parameter.requires_grad_(False)
@@ -194,7 +193,7 @@ def settle(model: "SASDecoder", data: ArrayRows, batch_size: int, seed: int, upd
     epochs = train(
         model,
         data,
-        [{"params": variances, "lr": rate}, {"params": hyper, "lr": SETTLE_RATE}][not variances :],
+        [{"params": variances, "lr": rate}, {"params": model.hyperparameters, "lr": SETTLE_RATE}][not variances :],
         batch_size=batch_size,
         max_epochs=math.ceil(SETTLE_STEPS * batch_size / len(data)),
         seed=seed,

@@ -79,7 +79,14 @@ class SASDecoder(nn.Module):
     @property
     def feature_noise(self) -> Tensor:
         """The likelihood's variance in squared units of the data: [1] for all features, or [D]."""
-        return self.noise * (self.scales.square() if self.scales is not None else torch.ones_like(self.mean[:1]))
+        scales = self.scales
+        return self.noise * (torch.ones_like(self.mean[:1]) if scales is None else scales.square())
+
+    @property
+    def hyperparameters(self) -> list[nn.Parameter]:
+        """All that is learnt but the encoder: kernel, noise, and the units of features."""
+        own = [self.log_noise] if self.log_scales is None else [self.log_noise, self.log_scales]
+        return [*self.kernel.parameters(), *own]
 
     def forward(self, X: Tensor, rows: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
         """Negative objective in nats for each entry of the data, estimated from a batch (Eq. 6 or Eq. 8)."""
@@ -121,12 +128,8 @@ class SASDecoder(nn.Module):
         """Groups for Adam: the encoder, then kernel and noise."""
         return [
             {"params": list(self.encoder.parameters()), "lr": learning_rate, "rows": not self.encoder.amortised},
-            {"params": [*self.kernel.parameters(), *self._own], "lr": hyper_learning_rate},
+            {"params": self.hyperparameters, "lr": hyper_learning_rate},
         ]
-
-    @property
-    def _own(self) -> list[nn.Parameter]:
-        return [self.log_noise] if self.log_scales is None else [self.log_noise, self.log_scales]
 
     def monitor(self) -> dict[str, float]:
         """What a progress bar shows of the model."""
