@@ -15,11 +15,13 @@ PACKAGE = Path(__file__).parents[1] / "src" / "sasgp"
 RANKS = {
     # 0: of the whole package they know nothing
     "errors": 0,
+    "heap": 0,
     "objective": 0,
     "outputs": 1,
     "progress": 0,
     "settings": 0,
     "train": 0,
+    "triangular": -1,
     # 1: parts
     "checkpoint": 1,
     "covariance": 1,

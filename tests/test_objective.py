@@ -14,7 +14,8 @@ from torch.autograd import gradcheck
 
 from sasgp.encoders import Table
 from sasgp.models.sas import SASDecoder
-from sasgp.objective import JITTERS, NotPositiveDefiniteError, _by_gram, cholesky, inverse_factor, sas_estimate
+from sasgp.objective import JITTERS, NotPositiveDefiniteError, _by_gram, cholesky, sas_estimate
+from sasgp.triangular import inverse
 
 DOUBLE = torch.float64
 
@@ -200,21 +201,12 @@ def test_residuals_far_below_the_data_are_not_taken_from_the_gram_matrix(rng):
     # Rows that are all but the same: e is 1e-8 of ‖x‖², and in float32 the difference would be nothing but rounding
     A, B, D = 4, 12, 2000
     X, K_BA, noise = (1 + 1e-4 * draw(rng, B, D)).float(), torch.full((B, A), 4.0), torch.tensor(1e-4)
-    L_inv = inverse_factor(cholesky(K_BA[:A] + noise * torch.eye(A)))
+    L_inv = inverse(cholesky(K_BA[:A] + noise * torch.eye(A)))
     assert _by_gram(X, K_BA[A:] @ L_inv.T, L_inv) is None
     # float32 leaves 3e-4 of the value by the residuals, too, through the factor of a matrix of condition 1e5
     arguments = (X, K_BA, torch.full((B - A,), 4.0), noise)
     truth = oracles.autograd_estimate(*(t.double() for t in arguments), 100)
     assert relative_error(sas_estimate(*arguments, 100), truth) < 1e-3
-
-
-@pytest.mark.parametrize("n", [1, 64, 65, 200, 333])
-@pytest.mark.parametrize("dtype", [torch.float32, DOUBLE])
-def test_inverse_of_a_factor_by_halves(n, dtype, rng):
-    root = draw(rng, n, n)
-    L = torch.linalg.cholesky(root @ root.T / n + torch.eye(n)).to(dtype)
-    solved = torch.linalg.solve_triangular(L.double(), torch.eye(n, dtype=DOUBLE), upper=False)
-    assert_close(inverse_factor(L), solved, oracles.TOLERANCE[dtype])
 
 
 def test_scaled_gradient(rng):

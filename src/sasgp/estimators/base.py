@@ -28,6 +28,7 @@ from sasgp.encoders import Custom, Encoder, Table
 from sasgp.errors import InputError
 from sasgp.explorer import Explorer, explore
 from sasgp.fitting import Callback, fit_model
+from sasgp.heap import kept_heap
 from sasgp.outputs import Out, Sink
 from sasgp.posterior import Posterior
 from sasgp.progress import progress_bar
@@ -132,7 +133,7 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     ) -> Self:
         keeper = _keeper(checkpoint if checkpoint is not None else resume)
         saved = None if resume is None else read_checkpoint(resolve(resume))
-        with joined(self._device) as ranks:
+        with joined(self._device) as ranks, kept_heap():
             self._train(array, ranks, keeper, saved, callback)
         if not isinstance(checkpoint, Keeper) and keeper.path is not None and ranks.rank == 0:
             keeper.path.unlink(missing_ok=True)

@@ -117,7 +117,7 @@ class SASDecoder(nn.Module):
         if not (self.encoder_noise and self.encoder.amortised):
             return X
         epsilon = noise_bytes(X.shape, generator).to(X.device).to(X.dtype)
-        return torch.addcmul(X, epsilon, self.encoder_noise / NOISE_SD * self.feature_noise.detach().sqrt())
+        return epsilon.mul_(self.encoder_noise / NOISE_SD * self.feature_noise.detach().sqrt()).add_(X)
 
     def _hyperprior(self) -> Tensor | float:
         """Log density of the priors that a kernel may carry."""
