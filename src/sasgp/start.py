@@ -211,11 +211,12 @@ def settle(model: "SASDecoder", data: ArrayRows, batch_size: int, seed: int, upd
     noise, model.encoder_noise = model.encoder_noise, 0.0
     for parameter in held:
         parameter.requires_grad_(False)
+    own_rate = getattr(model, "settle_rate", SETTLE_RATE)  # a network has its own
     rate = FIT_RATE if model.encoder.amortised else SETTLE_RATE  # a number of its own goes as far as its steps
     epochs = train(
         model,
         data,
-        [{"params": variances, "lr": rate}, {"params": model.hyperparameters, "lr": SETTLE_RATE}][not variances :],
+        [{"params": variances, "lr": rate}, {"params": model.hyperparameters, "lr": own_rate}][not variances :],
         batch_size=batch_size,
         max_epochs=math.ceil(SETTLE_STEPS * batch_size / len(data)),
         seed=seed,

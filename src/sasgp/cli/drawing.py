@@ -125,11 +125,16 @@ def plot(
         "grid": lambda: plots.decoded_grid(estimator, shape, Z=Z, title=name),
         "curve": lambda: plots.training_curve(estimator.history_, title=name),
         "reconstructions": lambda: plots.reconstructions(
-            estimator, X[few], image_shape=shape, feature_names=columns, title=name
+            estimator, known_rows(), image_shape=shape, feature_names=columns, title=name
         ),
         "relevance": lambda: plots.relevance(estimator, title=name),
         "calibration": lambda: plots.calibration(held_out()["pit"], title=name),
     }
+
+    def known_rows() -> Any:
+        if not len(X):
+            raise InputError(f"--reconstructions need rows, and {type(estimator).__name__} keeps none; add --data.")
+        return X[few]
 
     def held_out() -> dict[str, Any]:
         if data is None:

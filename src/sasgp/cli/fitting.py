@@ -15,7 +15,7 @@ from sasgp.cli.drawing import draw_run, explorer_page, open_page
 from sasgp.cli.printing import AT_LENGTH, THROUGH, Line, Section, metric_lines, show
 from sasgp.errors import InputError
 from sasgp.progress import rank_of_process
-from sasgp.settings import Settings
+from sasgp.settings import InducingSettings, NetworkSettings, Settings, documented
 
 if TYPE_CHECKING:
     from sasgp.datasets import Dataset
@@ -28,10 +28,12 @@ __all__ = ["DEFAULTS", "Options", "fit"]
 
 
 @dataclass(eq=False, repr=False)
-class Options(Settings):
-    __doc__ = Settings.__doc__
+class Options(NetworkSettings, InducingSettings, Settings):
+    __doc__ = "What a user may choose.\n" + documented(Settings, InducingSettings, NetworkSettings)
 
-    latents: Literal["bayesian", "point"] | None = None  # type: ignore[assignment]  # the model's own default
+    # The model's own defaults
+    latents: Literal["bayesian", "point"] | None = None  # type: ignore[assignment]
+    hyper_learning_rate: float | None = None  # type: ignore[assignment]
     random_state: int | None = 0  # a command gives the same result again unless asked not to
     verbose: bool = True
 
@@ -43,6 +45,8 @@ def _of_the_command_line(kind: Any) -> Any:
 
 Options.__annotations__ = {field.name: _of_the_command_line(field.type) for field in fields(Options)}
 DEFAULTS = Options()
+MODELS = {"sasgp": "SASGP", "gplvm": "GPLVM", "bayesian-gplvm": "BayesianGPLVM", "vae": "VAE"}
+SIZES = {"active_set_size": "active set", "n_inducing": "inducing points"}
 
 
 @app.command
@@ -53,7 +57,7 @@ def fit(
     out: Path | None = None,
     resume: Path | None = None,
     labels: Labels = None,
-    model: Literal["sasgp", "gplvm"] = "sasgp",
+    model: Literal["sasgp", "gplvm", "bayesian-gplvm", "vae"] = "sasgp",
     test_fraction: float | None = None,
     overwrite: Annotated[bool, Flag] = False,
     open_: Open = False,
@@ -78,6 +82,8 @@ def fit(
         The folder of a run that was interrupted: goes on with it. Needs no other argument.
     model
         "sasgp": stochastic active sets. "gplvm": the exact GP-LVM, whose latents are points by default.
+        "bayesian-gplvm": inducing points. "vae": a variational autoencoder. An option that a model does not have is
+        an error.
     test_fraction
         Share of a file's rows to hold out for the metrics. By default 0.1, but at most 10 000 rows, and nothing of
         fewer than 50; 0 trains on everything. Rows are drawn at random; of a .npy file above 64 MB the last ones.
@@ -101,7 +107,7 @@ def fit(
         out, asked = resume, unfinished.request(resume, given)
         data, labels, model, test_fraction = (asked[key] for key in ("data", "labels", "model", "test_fraction"))
         overwrite, tensorboard = True, asked["tensorboard"]
-        options = Options(**{field.name: asked.get(field.name, field.default) for field in fields(Settings)})
+        options = Options(**{field.name: asked.get(field.name, field.default) for field in fields(Options)})
     if data is None or out is None:
         raise InputError("fit needs DATA and --out RUN, or --resume RUN. Try `sasgp fit --help`.")
     first = not rank_of_process()
@@ -158,7 +164,7 @@ def _asked(
         "overwrite": overwrite,
         "tensorboard": tensorboard,
         "command": shlex.join(["sasgp", *LINE]),
-        **{field.name: getattr(options, field.name) for field in fields(Settings)},
+        **{field.name: getattr(options, field.name) for field in fields(Options)},
     }
 
 
@@ -209,21 +215,27 @@ def _write(
     return run, info, embedding
 
 
-def _estimator(model: str, options: Options) -> "SASGP":
-    from sasgp.estimators import GPLVM, SASGP
+def _estimator(model: str, options: Options) -> Any:
+    """The estimator that was asked for. What was not typed is left to its own defaults."""
+    from sasgp import estimators
 
-    chosen = {field.name: getattr(options, field.name) for field in fields(Settings)}
-    if options.latents is None:
-        del chosen["latents"]
-    if model == "sasgp":
-        return SASGP(**chosen)
-    for name in ("active_set_size", "batch_size"):
-        if chosen.pop(name) != getattr(DEFAULTS, name):
-            raise InputError(
-                f"--model gplvm makes every row active. Got --{name.replace('_', '-')}; leave it out, or use "
-                "--model sasgp."
-            )
-    return GPLVM(**chosen)
+    cls: Any = getattr(estimators, MODELS[model])
+    own = {field.name for field in fields(cls) if field.init}
+    values = {field.name: getattr(options, field.name) for field in fields(Options)}
+    chosen = {name: value for name, value in values.items() if value != getattr(DEFAULTS, name)}
+    for name in chosen.keys() - own:
+        makes = " makes every row active" if name in ("active_set_size", "batch_size") and model == "gplvm" else ""
+        raise InputError(
+            f"--model {model}{makes or ' has no such option'}. Got --{name.replace('_', '-')}; leave it out, or use "
+            f"--model {next(other for other in MODELS if _has(other, name))}."
+        )
+    return cls(**chosen | {"random_state": options.random_state, "verbose": options.verbose})
+
+
+def _has(model: str, name: str) -> bool:
+    from sasgp import estimators
+
+    return any(field.name == name and field.init for field in fields(getattr(estimators, MODELS[model])))
 
 
 def _info(
@@ -253,13 +265,13 @@ def _info(
             "model": type(estimator).__name__,
             "n_components": estimator.n_components_,
             "latents": estimator.latents,
-            "active_set_size": estimator.active_set_size_,
+            **{name: getattr(estimator, f"{name}_") for name in SIZES if hasattr(estimator, f"{name}_")},
             "batch_size": estimator.batch_size_,
             "epochs": len(estimator.history_),
             "seconds": round(seconds, 2),
             "objective": -estimator.history_[-1]["loss"],
             "noise": estimator.model_.monitor()["noise"],
-            "relevance": [round(float(share), 4) for share in estimator.relevance_],
+            "relevance": [round(float(share), 4) for share in getattr(estimator, "relevance_", ())],
         },
         "metrics": metrics,
     }
@@ -274,12 +286,15 @@ def _summary(info: dict[str, Any], run: Path) -> "list[Section]":
         ("rows", str(data["rows"]), held_out),
         ("features", str(data["features"]), ""),
         ("latents", str(training["n_components"]), f"dimensions, {training['latents']}"),
-        ("active set", str(training["active_set_size"]), f"rows of batches of {training['batch_size']}"),
+        *((label, str(training[name]), "") for name, label in SIZES.items() if name in training),
+        ("batches", str(training["batch_size"]), "rows each"),
         ("epochs", str(training["epochs"]), f"in {training['seconds']:.1f} seconds"),
         ("objective", f"{training['objective']:.4f}", "nats for each value"),
         ("noise", f"{training['noise']:.4g}", "variance"),
-        ("relevance", " ".join(f"{share:.2f}" for share in training["relevance"]), "spread of latents in lengthscales"),
     ]
+    if training["relevance"]:
+        shares = " ".join(f"{share:.2f}" for share in training["relevance"])
+        what.append(("relevance", shares, "spread of latents in lengthscales"))
     which = f"{metrics['rows']} rows that were held out" if data["held_out"] else f"{metrics['rows']} training rows"
     components = f"{training['n_components']} component{'s' * (training['n_components'] > 1)}"
     notes = {"rmse": f"PCA with {components} has {metrics['pca_rmse']:.4f}"}

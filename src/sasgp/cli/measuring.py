@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from sasgp.cli.arguments import DPI, Data, Labels, Model, app
 from sasgp.cli.models import data_of, load, rows_of_evidence, rows_to_evaluate
 from sasgp.cli.printing import THROUGH, Line, metric_lines, show
+from sasgp.errors import InputError
 
 __all__ = ["evaluate", "evidence"]
 
@@ -107,6 +108,11 @@ def evidence(
     if curve is not None:
         files.check_suffix(curve, (".png",), data, "--curve")
     estimator, run = load(model)
+    if not hasattr(estimator, "evidence"):
+        raise InputError(
+            f"evidence is that of a Gaussian process given rows, and needs a model of the kind SASGP or GPLVM. Got "
+            f"{type(estimator).__name__} in {model}; its objective is in history.jsonl."
+        )
     X, Z, which = rows_of_evidence(estimator, run, data, labels, rows, random_state)
     options: dict[str, Any] = {"Z": Z, "n_estimates": n_estimates, "dtype": dtype, "random_state": random_state}
     result: dict[str, Any] = {"rows": len(X), "which": which}

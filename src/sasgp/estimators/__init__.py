@@ -1,4 +1,4 @@
-"""The scikit-learn face: SASGP and GPLVM.
+"""The scikit-learn face: SASGP and GPLVM, and their baselines BayesianGPLVM and VAE.
 
     model = SASGP(random_state=0).fit(X)
     Z = model.transform(X_new)
@@ -7,6 +7,8 @@
 Arrays go in and come out; tensors stay inside.
 """
 
+from sasgp.estimators.inducing import BayesianGPLVM
 from sasgp.estimators.sas import GPLVM, SASGP
+from sasgp.estimators.vae import VAE
 
-__all__ = ["GPLVM", "SASGP"]
+__all__ = ["GPLVM", "SASGP", "VAE", "BayesianGPLVM"]

@@ -30,7 +30,7 @@ from sasgp.explorer import Explorer, explore
 from sasgp.fitting import Callback, fit_model
 from sasgp.heap import kept_heap
 from sasgp.outputs import Out, Sink
-from sasgp.posterior import Posterior
+from sasgp.posterior import Predictive
 from sasgp.progress import progress_bar
 from sasgp.ranks import agreed, joined
 from sasgp.rows import ArrayRows, moments, take_rows
@@ -63,11 +63,11 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """The model as training finds it."""
         raise NotImplementedError
 
-    def _interim(self, rows: ArrayRows) -> Posterior:
+    def _interim(self, rows: ArrayRows) -> Predictive:
         """The decoder in the midst of training, for rows that are held out."""
         raise NotImplementedError
 
-    def _final(self, rows: ArrayRows) -> Posterior:
+    def _final(self, rows: ArrayRows) -> Predictive:
         """The trained decoder."""
         raise NotImplementedError
 
@@ -342,7 +342,7 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         check_is_fitted(self)
         return self._predict(Z, [self.posterior_], return_std, out)
 
-    def _predict(self, Z: Any, posteriors: Sequence[Posterior], return_std: bool, out: Any) -> Any:
+    def _predict(self, Z: Any, posteriors: Sequence[Predictive], return_std: bool, out: Any) -> Any:
         latents = check_latents(self, Z)
         shape, dtype = (len(latents), self.n_features_in_), np.dtype(self.dtype)
         outs = out if return_std and out is not None else (out, None)
@@ -526,9 +526,9 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         model = self.model_
         settings = dict(self.get_params(deep=False))
         tensors = self._tensors()
-        fitted_kernel: dict[str, Any]
+        fitted_kernel: dict[str, Any] | None
         try:
-            fitted_kernel = kernels.describe(model.kernel)
+            fitted_kernel = kernels.describe(model.kernel) if hasattr(model, "kernel") else None
             if isinstance(self.kernel, Kernel):
                 settings["kernel"] = kernels.describe(self.kernel)
         except kernels.CustomKernelError:
@@ -587,7 +587,8 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         settings = header["settings"] | {"device": device}
         given = {"kernel": kernel, "encoder": encoder}
         for part, instance in given.items():
-            custom = settings[part].get("custom") if isinstance(settings[part], dict) else None
+            setting = settings.get(part)
+            custom = setting.get("custom") if isinstance(setting, dict) else None
             if custom and instance is None:
                 raise InputError(
                     f"The model in {path} was made with a {part} of the class {custom}, which is not part of the file. "
@@ -597,7 +598,7 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
                 raise InputError(f"The model in {path} has a {part} of its own. Got another: leave {part} out.")
             if custom:
                 settings[part] = instance
-        if isinstance(settings["kernel"], dict):
+        if isinstance(settings.get("kernel"), dict):
             settings["kernel"] = kernels.rebuild(settings["kernel"])
         # An object that made a layout stays a name: only another fit needs it
         if isinstance(settings["init"], dict) and "array" in settings["init"]:
@@ -618,9 +619,9 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         return self
 
     def _restored(
-        self, fitted_kernel: dict[str, Any], tensors: dict[str, Tensor], path: str | Path
-    ) -> tuple[Encoder, Kernel]:
-        """Encoder and kernel from a file's tensors."""
+        self, fitted_kernel: dict[str, Any] | None, tensors: dict[str, Tensor], path: str | Path
+    ) -> tuple[Encoder, Kernel | None]:
+        """Encoder and, of decoders that have one, kernel from a file's tensors."""
         bayesian, mean = self.latents == "bayesian", tensors["mean"]
         encoder: Encoder
         if isinstance(self.encoder, nn.Module):
@@ -631,9 +632,12 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             sized = copy.copy(self)
             sized.n_components = self.n_components_
             encoder = start.network(sized, mean, torch.ones_like(tensors["encoder.scale"]), self.seed_)
-        custom = "custom" in fitted_kernel
-        kernel: Kernel = copy.deepcopy(self.kernel) if custom else kernels.rebuild(fitted_kernel)
-        parts: list[tuple[str, nn.Module]] = [("encoder", encoder), ("kernel", kernel)]
+        kernel: Kernel | None = None
+        parts: list[tuple[str, nn.Module]] = [("encoder", encoder)]
+        if fitted_kernel is not None:
+            custom: Kernel = copy.deepcopy(self.kernel)
+            kernel = custom if "custom" in fitted_kernel else kernels.rebuild(fitted_kernel)
+            parts.append(("kernel", kernel))
         for part, module in parts:
             state = {k.removeprefix(f"{part}."): v for k, v in tensors.items() if k.startswith(f"{part}.")}
             try:
@@ -657,6 +661,11 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def n_components_(self) -> int:
         """Dimensions of the latent space."""
         return self._n_features_out
+
+    @property
+    def relevance_(self) -> Array:
+        """How much of each latent dimension the decoder uses, [Q]: the spread of the latents, in lengthscales."""
+        return np.array(kernels.relevance(self.kernel_, self.embedding_))
 
     @property
     def kernel_(self) -> Kernel:

@@ -375,11 +375,6 @@ class SASGP(BaseDecoder):
             pairs = [(tensors[f"support.{i}.X"], tensors[f"support.{i}.Z"]) for i in range(1, count + 1)]
             self.supports_ = [self.model_.condition(X.to(device), Z.to(device)) for X, Z in pairs]
 
-    @property
-    def relevance_(self) -> Array:
-        """How much of each latent dimension the decoder uses, [Q]: the spread of the latents, in lengthscales."""
-        return np.array(kernels.relevance(self.kernel_, self.embedding_))
-
 
 @dataclass(eq=False, repr=False)
 class GPLVM(SASGP):
