@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["reproduce"]
 
 Name = Literal["all", "table1", "table2", "ablation", "appendix", "fig2", "fig3", "fig4", "fig5"]
-RESULTS = Path("experiments/results")
+RESULTS, PAGE = Path("experiments/results"), Path("docs/reproduction.md")
 SHOWN = {"rmse": "RMSE", "nlpd": "NLPD", "knn_1": "1-NN"}  # of a run, on its line
 
 
@@ -29,6 +29,7 @@ def reproduce(
     seeds: Annotated[list[int] | None, Parameter(consume_multiple=True, negative=())] = None,
     jobs: int = 1,
     out: Path = RESULTS,
+    report: Path | None = None,
     list_: Annotated[bool, Parameter(name="--list", negative=())] = False,
 ) -> None:
     """Make the paper's tables and figures.
@@ -49,22 +50,49 @@ def reproduce(
         Runs at the same time, each with its share of the cores.
     out
         The folder for the files.
+    report
+        The page to write tables into, from all files in OUT, and figures into its folder images. By default
+        docs/reproduction.md where there is one and OUT is not named, and none with --quick.
     list_
-        Show what is done and what is missing, and run nothing.
+        Show what is done and what is missing, and run nothing. With --report the page is written all the same.
     """
-    from sasgp import files
     from sasgp.reproduction.experiments import EXPERIMENTS, queue
-    from sasgp.reproduction.running import finished, work
 
     if quick:
         out /= "quick"
+    elif report is None and not list_ and out == RESULTS and PAGE.is_file():
+        report = PAGE
     seeds = seeds or ([0] if quick else [0, 1, 2])
     if min(seeds) < 0:
         raise InputError(f"--seeds must not be negative. Got {min(seeds)}.")
-    runs = queue(EXPERIMENTS if name == "all" else [name], seeds, quick=quick)
+    names = list(EXPERIMENTS) if name == "all" else [name]
+    runs = queue(names, seeds, quick=quick)
+    failed = 0
     if list_:
         show([(f"{name}: {len(runs)} runs in {out}", [_state(run, out) for run in runs])])
-        return
+        if report is None:
+            return
+    else:
+        failed = _work(runs, out, jobs)
+
+    from sasgp.reproduction.report import tables, write  # matplotlib comes with these
+    from sasgp.reproduction.results import Results
+
+    results = Results(out, quick=quick)
+    if not list_:
+        for text in tables(results, names).values():
+            sys.stdout.write(f"\n{text}\n")
+    if report is not None:
+        show([("", [("wrote", path, "") for path in write(results, report)])])
+    if failed:
+        raise InputError(f"{failed} of {len(runs)} runs failed. Put right what their lines say, and run it again.")
+
+
+def _work(runs: "list[Run]", out: Path, jobs: int) -> int:
+    """Do what is missing, with a line for each run, and return how many failed."""
+    from sasgp import files
+    from sasgp.reproduction.running import finished, work
+
     with files.writable(out):
         out.mkdir(parents=True, exist_ok=True)
     missing = [run for run in runs if finished(run, out) is None]
@@ -74,8 +102,7 @@ def reproduce(
         failed += outcome.record is None
         sys.stdout.write(f"[{i}/{len(missing)}] {outcome.run.title}  {ended}\n")
         sys.stdout.flush()
-    if failed:
-        raise InputError(f"{failed} of {len(missing)} runs failed. Put right what their lines say, and run it again.")
+    return failed
 
 
 def _state(run: "Run", out: Path) -> Line:
