@@ -22,6 +22,7 @@ RANKS = {
     "train": 0,
     # 1: parts
     "checkpoint": 1,
+    "covariance": 1,
     "encoders": 1,
     "factor": 1,
     "images": 1,

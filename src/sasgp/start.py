@@ -24,7 +24,18 @@ from sasgp.train import generator, one_cycle, train
 if TYPE_CHECKING:
     from sasgp.models.sas import SASDecoder
 
-__all__ = ["Layout", "encoder", "fit_steps", "kernel", "network", "noise", "noise_share", "scales", "settle"]
+__all__ = [
+    "Layout",
+    "Measured",
+    "encoder",
+    "fit_steps",
+    "kernel",
+    "network",
+    "noise",
+    "noise_share",
+    "scales",
+    "settle",
+]
 
 LEAST_SCALE = 0.02  # of a feature's range
 SUBSET = 5000  # rows that fix scales and leading axes: the work stays flat in N
@@ -46,6 +57,17 @@ class Layout:
 
     Z: Tensor
     rows: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the data say before training."""
+
+    centre: Tensor  # [D]
+    variance: float  # of a typical feature
+    scales: Tensor  # [2, D]: see `scales`
+    noise: float  # σ² to start from
+    encoder_noise: float  # in units of σ
 
 
 def fit_steps(layout: Layout | None) -> int:
