@@ -58,6 +58,7 @@ RANKS = {
     # 4
     "estimators": 4,
     "files": 4,
+    "reproduction": 5,
     "unfinished": 5,
     "runs": 6,
     # 7: what a person sees
