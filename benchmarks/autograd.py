@@ -104,7 +104,10 @@ def run(*, quick: bool) -> dict[str, Any]:
             rows.append(
                 {
                     "latents": latents,
-                    **{"A": A, "B": B, "D": D, "Q": Q},
+                    "A": A,
+                    "B": B,
+                    "D": D,
+                    "Q": Q,
                     "ours, ms": spread([1e3 * s for s in found["ours"]]),
                     "autograd, ms": spread([1e3 * s for s in found["autograd"]]),
                     "autograd / ours": compared(found, "autograd", "ours"),

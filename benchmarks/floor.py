@@ -112,7 +112,11 @@ def run(*, quick: bool) -> dict[str, Any]:
             rows.append(
                 {
                     "latents": latents,
-                    **{"A": A, "B": B, "D": D, "Q": Q, "GFLOP": flops(*sizes) / 1e9},
+                    "A": A,
+                    "B": B,
+                    "D": D,
+                    "Q": Q,
+                    "GFLOP": flops(*sizes) / 1e9,
                     "floor, ms": spread([1e3 * s for s in found["floor"]]),
                     "step, ms": spread([1e3 * s for s in found["step"]]),
                     "step / floor": compared(found, "step", "floor"),

@@ -83,7 +83,7 @@ def compared(seconds: Seconds, a: str, b: str) -> dict[str, Any]:
 
 
 def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
-    """p of seconds ∝ sizeᵖ: the slope of a line through the logarithms, by least squares."""
+    """The p of seconds ∝ sizeᵖ: the slope of a line through the logarithms, by least squares."""
     return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
 
 

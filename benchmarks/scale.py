@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +70,8 @@ def memory_of_fit(path: Path, n_rows: int, steps: int = 60) -> float:
 
     SASDecoder.forward = limited  # type: ignore[method-assign]
     model = SASGP(max_epochs=3, random_state=0)
-    try:
+    with suppress(EnoughError):
         model.fit(X)
-    except EnoughError:
-        pass
     with torch.no_grad():
         for block, _ in zip(ArrayRows(X, torch.float32, torch.device("cpu")).blocks(8192), range(6), strict=False):
             model.model_.encoder(block)

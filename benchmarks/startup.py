@@ -1,4 +1,4 @@
-"""How long until something is there: the help, the library, and what torch and Python alone take, each a new process."""
+"""How long until something is there: the help, the library, and what torch and Python alone take; new processes all."""
 
 import subprocess
 import sys
