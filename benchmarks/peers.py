@@ -4,9 +4,9 @@
   `fit`. The others are too slow for that: some steps of GPyTorch's are timed and multiplied by the steps of an epoch;
   Pyro's has no mini-batches and needs N × D × M numbers at once, so a step on a few rows is multiplied by the rows.
 - **Seconds to a held-out RMSE**, on data that all can manage. GPyTorch and Pyro have no encoder: held-out rows are put
-  where the decoder explains them best, by 50 steps from the best of the training latents, and that time is not counted.
-  Ours are put where the encoder says. Of ours whole fits of 10, 20, 40 … epochs are timed, and the first that reaches
-  the RMSE counts, without those before it.
+  where the decoder explains them best, by 30 steps from the best of the training latents, and that time is not counted.
+  Ours are refined likewise, by as many steps from the encoder's answer. Of ours whole fits of 10, 20, 40 … epochs are
+  timed, and the first that reaches the RMSE counts, without those before it.
 - **UMAP**: what a user would pick instead. Seconds from the start of a process to a fitted UMAP, against those to the
   first of our fits with 1-NN ≥ .63 (the paper's Table 2), and the transform of the test rows.
 
@@ -44,8 +44,9 @@ __all__ = ["GPyTorch", "Pyro", "run", "table"]
 Q = 2
 SIZES, QUICK_SIZES = (100, 400), (25,)
 ROWS = 500  # of Pyro's step
-EVERY = 1.3  # held-out RMSE is asked for whenever training has gone on for this factor
-TARGET, TIME_OUT = 0.19, 300.0  # digits: PCA has .231
+EVERY = 1.5  # held-out RMSE is asked for whenever training has gone on for this factor
+SEARCH = 30  # steps by which a new row is put in its place
+TARGET, TIME_OUT = 0.18, 120.0  # digits: PCA has .231
 PAPER = 0.63  # 1-NN of the Bayesian model on MNIST, Table 2
 LADDER = (1, 2, 3, 4, 6, 10)  # epochs tried for that
 
@@ -103,6 +104,7 @@ class GPyTorch:
         self.adam = torch.optim.Adam([*self.model.parameters(), *self.likelihood.parameters()], lr=0.01)
 
     def step(self) -> None:
+        self.model.train().requires_grad_(True)
         rows = torch.randint(len(self.X), (self.BATCH,))
         self.adam.zero_grad()
         Z = self.model.sample_latent_variable()
@@ -114,10 +116,7 @@ class GPyTorch:
         return self.model.X.q_mu.detach()
 
     def decode(self, Z: Tensor) -> Tensor:
-        self.model.eval()
-        mean = self.model(Z).mean.T
-        self.model.train()
-        return mean
+        return self.model.eval().requires_grad_(False)(Z).mean.T  # it keeps its factors as long as nobody trains it
 
 
 class Pyro:
@@ -193,7 +192,9 @@ def epochs(X: NDArray[np.float32], n: int, rounds: int, steps: int) -> dict[str,
             try:
                 peer = make(rows, n)
                 peer.step()
-            except (MemoryError, RuntimeError):
+            except RuntimeError as error:
+                if "allocate memory" not in str(error):
+                    raise
                 too_large.append(name)
                 gc.collect()
                 continue
@@ -210,12 +211,12 @@ def epochs(X: NDArray[np.float32], n: int, rounds: int, steps: int) -> dict[str,
 def held_out_rmse(peer: Peer, X: Tensor) -> float:
     """RMSE of rows that are put where the decoder explains them best."""
     with torch.no_grad():
-        candidates = peer.latents()[:1000]
+        candidates = peer.latents()[:500]
         nearest = torch.cdist(X, peer.decode(candidates)).argmin(1)
     Z = candidates[nearest].clone().requires_grad_()
     adam = torch.optim.Adam([Z], lr=0.05)
     best = torch.full((len(X),), torch.inf)
-    for _ in range(50):
+    for _ in range(SEARCH):
         errors = (X - peer.decode(Z)).square().mean(1)
         best = torch.minimum(best, errors.detach())
         (Z.grad,) = torch.autograd.grad(errors.sum(), Z)
@@ -243,12 +244,13 @@ def ours_reaches(
     make: Callable[..., Any], X: NDArray[Any], X_test: NDArray[Any], target: float, time_out: float
 ) -> list[list[float]]:
     """[seconds of a fit, held-out RMSE], for twice as many epochs every time."""
+    make(max_epochs=1).fit(X)  # the first fit of a process imports
     curve: list[list[float]] = []
     n_epochs = 10
     while not curve or (curve[-1][1] > target and curve[-1][0] < time_out / 2):
         model = make(max_epochs=n_epochs)
         spent = timed(lambda model=model: model.fit(X))
-        curve.append([spent, rmse(X_test, model.predict(model.transform(X_test)))])
+        curve.append([spent, rmse(X_test, model.predict(model.transform(X_test, refine=SEARCH)))])
         n_epochs *= 2
     return curve
 
@@ -276,6 +278,7 @@ def to_rmse(n: int, target: float, time_out: float, rounds: int) -> dict[str, An
         name: [curve[-1][0] if curve and curve[-1][1] <= target else None for curve in found]
         for name, found in curves.items()
     }
+    reached = {name: [s or time_out for s in values] for name, values in seconds.items()}
     return {
         "data": "digits",
         "rows": len(X),
@@ -284,6 +287,7 @@ def to_rmse(n: int, target: float, time_out: float, rounds: int) -> dict[str, An
         "target": target,
         "time-out": time_out,
         "seconds": seconds,
+        "against SASGP": {name: compared(reached, name, "SASGP") for name in reached},
         "curves": curves,
     }
 
@@ -342,6 +346,7 @@ def table(result: dict[str, Any]) -> str:
         {
             f"{reached['points']} points, {reached['data']}": name,
             f"s to a held-out RMSE of {reached['target']}": ", ".join(number(s) if s else late for s in values),
+            "against SASGP (quartiles)": ("≥ " if None in values else "") + number(reached["against SASGP"][name]),
         }
         for name, values in reached["seconds"].items()
     ]
