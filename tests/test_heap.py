@@ -2,6 +2,7 @@
 
 import resource
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -30,8 +31,7 @@ def test_pages_are_cleared_once():
 @linux
 def test_memory_goes_back_afterwards():
     def resident():
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
     with heap.kept_heap():
         faults(2)

@@ -100,7 +100,7 @@ class _SASEstimate(torch.autograd.Function):
         L_inv, V, c, H, S, e, scales, *by_feature = ctx.saved_tensors  # type: ignore[attr-defined]
         w, N, D = ctx.w, ctx.N, ctx.D  # type: ignore[attr-defined]
 
-        # g = ∂L̂/∂c = −½ w (D/c − e/c²)          Y = diag(w/c) S − diag(g) V, so that P = diag(w/c) r αᵀ = diag(w/c) S L⁻¹
+        # g = ∂L̂/∂c = −½ w (D/c − e/c²)          Y = diag(w/c) S − diag(g) V          α = L⁻ᵀ U, so that r αᵀ = S L⁻¹
         g = -0.5 * w * (D / c - e / c.square())  # [R]
         gV = g[:, None] * V  # [R, A]
         Y = ((w / c)[:, None] * S).sub_(gV)  # [R, A]

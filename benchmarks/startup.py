@@ -1,0 +1,47 @@
+"""How long until something is there: the help, the library, and what torch and Python alone take; new processes all."""
+
+import subprocess
+import sys
+from typing import Any
+
+from benchmarks.measure import compared, interleaved, markdown, spread
+
+__all__ = ["run", "table"]
+
+COMMANDS = {
+    "sasgp --help": ["-m", "sasgp", "--help"],
+    'python -c "import sasgp"': ["-c", "import sasgp"],
+    'python -c "from sasgp import SASGP"': ["-c", "from sasgp import SASGP"],
+    'python -c "import torch"': ["-c", "import torch"],
+    'python -c "pass"': ["-c", "pass"],
+}
+AGAINST = 'python -c "import torch"'
+
+
+def run(*, quick: bool) -> dict[str, Any]:
+    """Every command, in turns."""
+
+    def process(arguments: list[str]) -> Any:
+        return lambda: subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+
+    calls = {name: process(arguments) for name, arguments in COMMANDS.items()}
+    found = interleaved(calls, rounds=2 if quick else 15, seconds=0, title="startup")
+    return {
+        "rows": [
+            {"command": name, "seconds": spread(found[name]), "ratio": compared(found, name, AGAINST)} for name in found
+        ]
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    """One line for every command."""
+    return markdown(
+        [
+            {
+                "process": f"`{row['command']}`",
+                "seconds": row["seconds"]["median"],
+                "of `import torch` (quartiles)": row["ratio"],
+            }
+            for row in result["rows"]
+        ]
+    )
