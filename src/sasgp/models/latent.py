@@ -1,4 +1,4 @@
-"""Latents for a step of training, as every baseline draws them."""
+"""Latents for a step of training, as every model draws them."""
 
 import torch
 from torch import Tensor

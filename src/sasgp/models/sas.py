@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from sasgp.covariance import covariances
 from sasgp.encoders import Encoder
-from sasgp.objective import kl_to_prior, prior_log_density, sas_estimate
+from sasgp.models.latent import drawn
+from sasgp.objective import sas_estimate
 from sasgp.posterior import Posterior
 
 __all__ = ["SASDecoder"]
@@ -96,13 +97,7 @@ class SASDecoder(nn.Module):
         B, D = X.shape
         A = B if self.active_set_size is None else self.active_set_size
         mu, var = self.encoder(self._blurred(X, generator), rows)
-        if var is None:
-            # log p(X|Z) + Σ_n log p(z_n): the prior fixes the scale of z against the lengthscale
-            Z, log_prior = mu, prior_log_density(mu)
-        else:
-            # z = μ + √v ε,   log p(X|Z) − Σ_n KL[q(z_n) ‖ N(0,I)]
-            epsilon = torch.randn(mu.shape, generator=generator, dtype=mu.dtype).to(mu.device)
-            Z, log_prior = mu + var.sqrt() * epsilon, -kl_to_prior(mu, var)
+        Z, log_prior = drawn(mu, var, generator)
         K_BA, k = covariances(self.kernel, Z, A)  # [B, A], [B]
         log_p = sas_estimate(X - self.mean, K_BA, k[A:], self.noise, n_total, self.scales)
         objective = log_p + n_total / B * log_prior.sum() + self._hyperprior()
