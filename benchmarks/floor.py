@@ -3,9 +3,9 @@
 The floor is one matrix product after the other into memory that is there already, at the sizes of the step: forward and
 backward of the encoder (one network for point latents, two for Bayesian ones), K⁻¹X_A, K_RA α, r αᵀ, α αᵀ, W, WᵀP,
 Wᵀ diag(g) W, and the factor and inverse of an A × A matrix. The step is what `fit` does: gathering the batch, encoder
-noise, kernel, objective, gradient, Adam. It can fall below the floor, for `sasgp.objective` has fewer operations: WᵀP and
-Wᵀ diag(g) W are one product there, products with triangular matrices leave their zeros out, and with many features the
-batch's Gram matrix takes the place of the residuals.
+noise, kernel, objective, gradient, Adam. It can fall below the floor, for `sasgp.objective` has fewer operations: WᵀP
+and Wᵀ diag(g) W are one product there, products with triangular matrices leave their zeros out, and with many features
+the batch's Gram matrix takes the place of the residuals.
 """
 
 from collections.abc import Callable
