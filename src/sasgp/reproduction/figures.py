@@ -23,7 +23,6 @@ CAPTIONS = {
         "batch. Right: SAS_A and the exact log p(X|Z) of one model"
     ),
 }
-WIDTHS = {512: 0.8, 1024: 1.6, 2048: 2.8}  # of lines, for sizes of the batch
 
 
 def caption(name: str, results: Results) -> str:
@@ -87,7 +86,7 @@ def fig5(results: Results) -> Figure:
         A, B = run.settings.get("active_set_size") or run.settings["n_inducing"], run.settings["batch_size"]
         sas = run.estimator == "SASGP"
         label = f"{'SAS, A' if sas else 'inducing, M'} = {A}, B = {B}"
-        _draw_curve(left, record, color=_colour(A), lw=WIDTHS[B], ls="-" if sas else "--", label=label)
+        _draw_curve(left, record, color=_colour(A), lw=0.7 + B / 1000, ls="-" if sas else "--", label=label)
     left.set_xscale("log")
     _finish(left, "seconds", loc="upper left", bbox_to_anchor=(1.0, 1.0))  # twelve lines leave no room
     for found in _evidence(results):
