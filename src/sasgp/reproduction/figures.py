@@ -1,6 +1,6 @@
 """Figures made of the files that runs left."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from sasgp.plots.looks import INK, PALETTE, UNCERTAINTY, plain
 from sasgp.reproduction.experiments import EXPERIMENTS, Run
-from sasgp.reproduction.results import Results, model_name
+from sasgp.reproduction.results import Results, model_name, place
 from sasgp.reproduction.running import Record
 
 __all__ = ["CAN_DRAW", "CAPTIONS", "DRAW", "caption"]
@@ -23,7 +23,6 @@ CAPTIONS = {
         "batch. Right: SAS_A and the exact log p(X|Z) of one model"
     ),
 }
-WIDTHS = {512: 0.8, 1024: 1.6, 2048: 2.8}  # of lines, for sizes of the batch
 
 
 def caption(name: str, results: Results) -> str:
@@ -52,13 +51,13 @@ def _draw_curve(axes: Axes, record: Record, **style: Any) -> None:
     axes.plot(seconds, [-value for value in loss], marker="o" if len(loss) < 2 else None, **style)
 
 
-def _finish(axes: Axes, x: str, y: str = "objective (nats for each value)") -> None:
+def _finish(axes: Axes, x: str, y: str = "objective (nats for each value)", **legend: Any) -> None:
     axes.set(xlabel=x, ylabel=y)
     plain(axes)
     axes.grid(color="#e5e5e5", lw=0.8)
     axes.set_axisbelow(True)
     if axes.get_legend_handles_labels()[1]:
-        axes.legend(frameon=False, fontsize=8, loc="lower right")
+        axes.legend(frameon=False, fontsize=8, **{"loc": "lower right"} | legend)
 
 
 def _colour(size: int) -> str:
@@ -81,15 +80,15 @@ def fig2(results: Results) -> Figure:
 
 def fig5(results: Results) -> Figure:
     """The objective against time for active sets and inducing points; SAS_A beside the exact evidence."""
-    figure = Figure(figsize=(11, 4.2), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=[1.6, 1])
+    figure = Figure(figsize=(12, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=[1.3, 1])
     for run, record in _curves(results, "fig5"):
         A, B = run.settings.get("active_set_size") or run.settings["n_inducing"], run.settings["batch_size"]
         sas = run.estimator == "SASGP"
         label = f"{'SAS, A' if sas else 'inducing, M'} = {A}, B = {B}"
-        _draw_curve(left, record, color=_colour(A), lw=WIDTHS[B], ls="-" if sas else "--", label=label)
+        _draw_curve(left, record, color=_colour(A), lw=0.7 + B / 1000, ls="-" if sas else "--", label=label)
     left.set_xscale("log")
-    _finish(left, "seconds")
+    _finish(left, "seconds", loc="upper left", bbox_to_anchor=(1.0, 1.0))  # twelve lines leave no room
     for found in _evidence(results):
         exact = found["exact"]
         right.axhline(exact["per_value"], color=INK, lw=1.2, label=f"exact, N = {exact['n_rows']}")
@@ -115,21 +114,20 @@ def _evidence(results: Results) -> list[Record]:
 # ---------------------------------------------------------------------------------------------------- latent spaces
 
 
-def _kept(results: Results, name: str) -> Iterable[tuple[Run, Any]]:
+def _kept(results: Results, name: str) -> list[tuple[Run, dict[str, Any]]]:
     """Runs with the arrays that they kept; of models with inducing points the largest alone."""
-    kinds = set()
-    for run in sorted(EXPERIMENTS[name](0), key=lambda run: -run.settings.get("n_inducing", 0)):
-        kind = run.name if run.estimator != "BayesianGPLVM" else run.estimator
+    kept = {}
+    for run in sorted(EXPERIMENTS[name](0), key=place):
         path = results.out / f"{run.title}.npz"
-        if results.records(run.name) and path.exists() and kind not in kinds:
-            kinds.add(kind)
+        if results.records(run.name) and path.exists():
             with np.load(path) as arrays:
-                yield run, dict(arrays)
+                kept["inducing" if "n_inducing" in run.settings else run.name] = run, dict(arrays)
+    return list(kept.values())
 
 
 def _latent_spaces(name: str) -> Callable[[Results], Figure]:
     def draw(results: Results) -> Figure:
-        models = list(_kept(results, name))
+        models = _kept(results, name)
         figure = Figure(figsize=(2.3 * len(models), 4.9), layout="constrained")
         panels = figure.subplots(2, len(models), squeeze=False)
         for (run, arrays), column in zip(models, panels.T, strict=True):
@@ -164,7 +162,7 @@ DRAW: dict[str, Callable[[Results], Figure]] = {
 }
 CAN_DRAW: dict[str, Callable[[Results], bool]] = {
     "fig2": lambda results: bool(_curves(results, "fig2")),
-    "fig3": lambda results: any(True for _ in _kept(results, "fig3")),
-    "fig4": lambda results: any(True for _ in _kept(results, "fig4")),
+    "fig3": lambda results: bool(_kept(results, "fig3")),
+    "fig4": lambda results: bool(_kept(results, "fig4")),
     "fig5": lambda results: bool(_curves(results, "fig5") or _evidence(results)),
 }

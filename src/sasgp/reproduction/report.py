@@ -14,8 +14,8 @@ from statistics import mean, stdev
 from sasgp import files
 from sasgp.errors import InputError
 from sasgp.reproduction import figures, published
-from sasgp.reproduction.experiments import EPOCHS, EXPERIMENTS, SIZES, Run
-from sasgp.reproduction.results import Results, model_name
+from sasgp.reproduction.experiments import EPOCHS, EXPERIMENTS, SIZES
+from sasgp.reproduction.results import Results, model_name, place
 from sasgp.reproduction.running import FEWER, Record
 
 __all__ = ["blocks", "filled", "table", "tables", "write"]
@@ -83,15 +83,10 @@ def support(results: Results) -> str:
     return table(["", "latents", "A", *names, "1-NN", "15-NN", "seconds", "seeds"], rows)
 
 
-def _place(run: Run) -> tuple[int, int, int]:
-    models = ("SASGP", "BayesianGPLVM", "VAE", "GPLVM", "PCA")
-    return list(NAMES).index(run.data), models.index(run.estimator), run.settings.get("n_inducing", 0)
-
-
 def table2(results: Results) -> str:
     """Nearest neighbours in the latent space, beside other models."""
     rows = []
-    for run in sorted(EXPERIMENTS["table2"](0), key=_place):
+    for run in sorted(EXPERIMENTS["table2"](0), key=place):
         records = results.records(run.name)
         point = run.settings.get("latents") == "point"
         paper = None if point else published.ONE_NN[run.data].get(run.estimator)

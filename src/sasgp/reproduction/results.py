@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
-from sasgp.reproduction.experiments import EXPERIMENTS, Run, queue
+from sasgp.reproduction.experiments import EPOCHS, EXPERIMENTS, Run, queue
 from sasgp.reproduction.running import Record, finished
 
-__all__ = ["Results", "model_name"]
+__all__ = ["Results", "model_name", "place"]
 
 
 class Results:
@@ -49,3 +49,9 @@ def model_name(run: Run) -> str:
         "FirstTerm": "first term only",
         "SecondTerm": "second term only",
     }[run.estimator]
+
+
+def place(run: Run) -> tuple[int, int, int]:
+    """Where a model stands among others: by data set, kind and size."""
+    kinds = ("SASGP", "BayesianGPLVM", "VAE", "GPLVM", "PCA")
+    return list(EPOCHS).index(run.data), kinds.index(run.estimator), run.settings.get("n_inducing", 0)
