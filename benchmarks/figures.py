@@ -11,7 +11,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, ScalarFormatter
+from matplotlib.ticker import LogFormatter, NullFormatter, ScalarFormatter
 
 from sasgp.plots.looks import INK, OTHERS, PALETTE, plain
 
@@ -114,7 +114,7 @@ def _logarithmic(axes: Axes, ticks: list[int]) -> None:
     axes.set_xticks(ticks, [f"{tick:,}" if tick < 10**5 else f"$10^{len(str(tick)) - 1}$" for tick in ticks])
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_formatter(ScalarFormatter())
-    axes.yaxis.set_minor_formatter(ScalarFormatter(minor_thresholds=(1, 0.4)))
+    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
     plain(axes)
     axes.tick_params(which="minor", length=0, labelsize=7, labelcolor=INK)
 
