@@ -3,9 +3,9 @@
 The floor is one matrix product after the other into memory that is there already, at the sizes of the step: forward and
 backward of the encoder (one network for point latents, two for Bayesian ones), K⁻¹X_A, K_RA α, r αᵀ, α αᵀ, W, WᵀP,
 Wᵀ diag(g) W, and the factor and inverse of an A × A matrix. The step is what `fit` does: gathering the batch, encoder
-noise, kernel, objective, gradient, Adam. It can fall below the floor where it makes one product of two: WᵀP and
-Wᵀ diag(g) W are one in `sasgp.objective`, and where D > A the batch's Gram matrix saves work. It also has one more,
-V = K_RA L⁻ᵀ on the way to W, which float32 needs.
+noise, kernel, objective, gradient, Adam. It can fall below the floor, for `sasgp.objective` has fewer operations: WᵀP
+and Wᵀ diag(g) W are one product there, products with triangular matrices leave their zeros out, and with many features
+the batch's Gram matrix takes the place of the residuals.
 """
 
 from collections.abc import Callable

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from sasgp.heap import kept_heap
 from sasgp.progress import progress_bar
 
 __all__ = ["compared", "exponent", "interleaved", "markdown", "spread", "timed", "turns", "write"]
@@ -48,7 +49,7 @@ def turns(contenders: Mapping[str, Callable[[], float]], rounds: int, title: str
 def interleaved(
     contenders: Mapping[str, Callable[[], object]], *, rounds: int, seconds: float, title: str, at_least: int = 1
 ) -> Seconds:
-    """Seconds of one call of each contender in every round.
+    """Seconds of one call of each contender in every round. Freed memory stays with the process, as it does in `fit`.
 
     Parameters
     ----------
@@ -68,7 +69,8 @@ def interleaved(
         n = max(at_least, round(seconds / timed(call)))
         return lambda: timed(call, n)
 
-    return turns({name: stretch(call) for name, call in contenders.items()}, rounds, title)
+    with kept_heap():
+        return turns({name: stretch(call) for name, call in contenders.items()}, rounds, title)
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:

@@ -15,13 +15,16 @@ PACKAGE = Path(__file__).parents[1] / "src" / "sasgp"
 RANKS = {
     # 0: of the whole package they know nothing
     "errors": 0,
+    "heap": 0,
     "objective": 0,
     "outputs": 1,
     "progress": 0,
     "settings": 0,
     "train": 0,
+    "triangular": -1,
     # 1: parts
     "checkpoint": 1,
+    "covariance": 1,
     "encoders": 1,
     "factor": 1,
     "images": 1,
@@ -55,6 +58,7 @@ RANKS = {
     # 4
     "estimators": 4,
     "files": 4,
+    "reproduction": 5,
     "unfinished": 5,
     "runs": 6,
     # 7: what a person sees

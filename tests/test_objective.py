@@ -14,7 +14,8 @@ from torch.autograd import gradcheck
 
 from sasgp.encoders import Table
 from sasgp.models.sas import SASDecoder
-from sasgp.objective import JITTERS, NotPositiveDefiniteError, cholesky, sas_estimate
+from sasgp.objective import JITTERS, NotPositiveDefiniteError, _by_gram, cholesky, sas_estimate
+from sasgp.triangular import inverse
 
 DOUBLE = torch.float64
 
@@ -113,15 +114,17 @@ def test_gradient_in_the_kernel_matrix_itself(rng):
     assert gradcheck(estimate, (X, S, K_RA, k_RR, noise))
 
 
-def gradients(estimate, X, K_BA, k_RR, noise, N):
+def gradients(estimate, X, K_BA, k_RR, noise, N, *, in_X=True):
     inputs = [t.detach().clone().requires_grad_() for t in (X, K_BA, k_RR, noise)]
+    inputs[0].requires_grad_(in_X)
     value = estimate(*inputs, N)
     value.backward()
     d_K = inputs[1].grad
     A = d_K.shape[1]
     # Only the symmetric part of ∂/∂K_AA has a meaning; how it is shared by the two triangles is each method's choice
     d_K = torch.cat([(d_K[:A] + d_K[:A].T) / 2, d_K[A:]])
-    return {"value": value.detach(), "X": inputs[0].grad, "K": d_K, "k_RR": inputs[2].grad, "noise": inputs[3].grad}
+    known = {"value": value.detach(), "K": d_K, "k_RR": inputs[2].grad, "noise": inputs[3].grad}
+    return known | ({"X": inputs[0].grad} if in_X else {})
 
 
 # Lengthscale, σ² over the amplitude, and the relative error that float32 may leave. It grows with the condition number
@@ -155,6 +158,55 @@ def test_float64_at_the_usual_size(lengthscale, rng):
     truth, ours = gradients(oracles.autograd_estimate, *arguments, N), gradients(sas_estimate, *arguments, N)
     for part, expected in truth.items():
         assert relative_error(ours[part], expected) < 1e-9, part
+
+
+# ---- the Gram matrix in the place of the residuals ----
+
+
+@pytest.mark.parametrize(("A", "B"), [(3, 6), (5, 5), (1, 5), (70, 90)])
+def test_gram_form_is_the_same_function(A, B, rng, monkeypatch):
+    # Without a gradient in X, D = 400 features are beyond the point from which the Gram matrix is less work
+    D, N = 400, 1000
+    X, (K_BA, k_RR) = draw(rng, B, D), kernel_parts(KERNELS["rbf"]().double(), draw(rng, B, 2), A)
+    arguments = (X, K_BA, k_RR, torch.tensor(0.3, dtype=DOUBLE), N if B > A else A)
+    truth = gradients(oracles.autograd_estimate, *arguments, in_X=False)
+    monkeypatch.setattr("sasgp.objective._by_residual", None)  # nobody asks for it
+    ours = gradients(sas_estimate, *arguments, in_X=False)
+    for part, expected in truth.items():
+        if part != "k_RR" or B > A:  # there is none of an empty rest
+            assert_close(ours[part], expected, 1e-10)
+
+
+# σ² over the amplitude, and the relative error of the gradient in Z. Measured: 7e-5, 3e-4, 2e-3 from the Gram matrix,
+# 3e-5, 2e-4, 2e-3 from the residuals
+@pytest.mark.parametrize(("noise", "bound"), [(0.1, 3e-4), (0.01, 1e-3), (0.001, 1e-2)])
+def test_gram_form_in_float32(noise, bound, rng):
+    # e = ‖x‖² − …, a difference, where residuals are a small part of the data
+    A, B, D, N, lengthscale = 200, 512, 1500, 60_000, 0.3
+    Z = draw(rng, B, 2)
+    K = torch.exp(-0.5 * torch.cdist(Z, Z).square() / lengthscale**2)
+    root = torch.linalg.cholesky(K + 1e-8 * torch.eye(B))
+    X = (root @ draw(rng, B, D) + math.sqrt(noise) * draw(rng, B, D)).float()
+
+    def gradient_in_Z(dtype):
+        at = Z.clone().requires_grad_()
+        K_BA = torch.exp(-0.5 * (at[:, None] - at[None, :A]).square().sum(-1) / lengthscale**2).to(dtype)
+        value = sas_estimate(X.to(dtype), K_BA, torch.ones(B - A, dtype=dtype), torch.tensor(noise, dtype=dtype), N)
+        return torch.autograd.grad(value, at)[0]
+
+    assert relative_error(gradient_in_Z(torch.float32), gradient_in_Z(DOUBLE)) <= bound
+
+
+def test_residuals_far_below_the_data_are_not_taken_from_the_gram_matrix(rng):
+    # Rows that are all but the same: e is 1e-8 of ‖x‖², and in float32 the difference would be nothing but rounding
+    A, B, D = 4, 12, 2000
+    X, K_BA, noise = (1 + 1e-4 * draw(rng, B, D)).float(), torch.full((B, A), 4.0), torch.tensor(1e-4)
+    L_inv = inverse(cholesky(K_BA[:A] + noise * torch.eye(A)))
+    assert _by_gram(X, K_BA[A:] @ L_inv.T, L_inv) is None
+    # float32 leaves 3e-4 of the value by the residuals, too, through the factor of a matrix of condition 1e5
+    arguments = (X, K_BA, torch.full((B - A,), 4.0), noise)
+    truth = oracles.autograd_estimate(*(t.double() for t in arguments), 100)
+    assert relative_error(sas_estimate(*arguments, 100), truth) < 1e-3
 
 
 def test_scaled_gradient(rng):

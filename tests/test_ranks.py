@@ -266,7 +266,7 @@ def test_the_exact_model_wants_one_process(monkeypatch):
     def two(device):
         yield SimpleNamespace(rank=0, world=2)
 
-    monkeypatch.setattr("sasgp.estimators.joined", two)
+    monkeypatch.setattr("sasgp.estimators.base.joined", two)
     with pytest.raises(InputError, match="Got 2 processes for it"):
         GPLVM(max_epochs=1).fit(curve())
 

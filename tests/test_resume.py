@@ -197,7 +197,7 @@ def test_fit_goes_on_to_the_same_bits(data, tmp_path, settings, monkeypatch):
     seed = again.seed_ if settings.get("random_state", 3) is None else None
     whole = SASGP(**SETTINGS | settings)
     if seed is not None:  # it was drawn by the first fit; the second takes it from the file
-        monkeypatch.setattr("sasgp.estimators._seed", lambda _: seed)
+        monkeypatch.setattr("sasgp.estimators.base.seed_of", lambda _: seed)
     whole.fit(data)
     for name, value in whole.model_.state_dict().items():
         assert torch.equal(value, again.model_.state_dict()[name]), name

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sasgp.estimators import GPLVM as GPLVM
     from sasgp.estimators import SASGP as SASGP
+    from sasgp.estimators import VAE as VAE
+    from sasgp.estimators import BayesianGPLVM as BayesianGPLVM
 
 __version__ = "0.1.0.dev0"
 
-_HOME = {"SASGP": "sasgp.estimators", "GPLVM": "sasgp.estimators"}
+_HOME = dict.fromkeys(("SASGP", "GPLVM", "BayesianGPLVM", "VAE"), "sasgp.estimators")
 
-__all__ = ["GPLVM", "SASGP", "__version__"]
+__all__ = ["GPLVM", "SASGP", "VAE", "BayesianGPLVM", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

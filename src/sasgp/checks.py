@@ -4,6 +4,7 @@ import difflib
 import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from torch.utils.data import Dataset
 from sasgp import kernels, layouts
 from sasgp.errors import InputError
 from sasgp.rows import DatasetArray, check_finite, row_blocks
-from sasgp.settings import Settings
+from sasgp.settings import NetworkSettings, Settings
 
 __all__ = ["check_count", "check_curve", "check_evidence", "check_latents", "check_rows", "check_settings"]
 
@@ -80,13 +81,14 @@ def check_latents(estimator: BaseEstimator, Z: Any) -> Tensor:
 
 def check_settings(settings: Settings, N: int) -> None:
     """Every setting by itself, then those that must fit each other and the N rows."""
-    if settings.n_components == "auto":
+    applies = {field.name for field in fields(settings) if field.init}
+    if settings.n_components == "auto" and "support_size" in applies:
         _check_auto(settings)
     else:
         check_count("n_components", settings.n_components)
-    for name in ("batch_size", "support_size"):
+    for name in {"batch_size", "support_size", "n_inducing"} & applies:
         check_count(name, getattr(settings, name))
-    for name in ("active_set_size", "max_epochs", "early_stopping"):
+    for name in {"active_set_size", "max_epochs", "early_stopping"} & applies:
         if getattr(settings, name) is not None:
             check_count(name, getattr(settings, name))
     for name in ("learning_rate", "hyper_learning_rate")[settings.learning_rate is None :]:
@@ -101,6 +103,10 @@ def check_settings(settings: Settings, N: int) -> None:
         _check_choice("encoder", settings.encoder, ("network", "table"), "or a torch module")
     if settings.kernel is not None and not isinstance(settings.kernel, Kernel):
         _check_choice("kernel", settings.kernel, kernels.NAMES, "or a gpytorch.kernels.Kernel")
+    if isinstance(settings, NetworkSettings):
+        _check_choice("variance", settings.variance, ("head", "shared", "mean"))
+        if settings.output is not None:
+            _check_choice("output", settings.output, ("linear", "sigmoid"), "or None")
     _check_init(settings, N)
     _check_device(settings)
     if settings.early_stopping is not None and settings.encoder == "table":

@@ -89,7 +89,7 @@ class Network(Encoder):
         self.to(mean.device, mean.dtype)
 
     def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        X = (X - self.mean) / self.scale
+        X = (X - self.mean).div_(self.scale)
         return self.mu(X), None if self.raw_var is None else _variance(self.raw_var(X))
 
     def keep(self, dims: Sequence[int]) -> None:
@@ -108,7 +108,7 @@ def _perceptron(widths: Sequence[int], generator: torch.Generator) -> nn.Sequent
         linear: nn.Linear = nn.utils.skip_init(nn.Linear, n_in, n_out)  # type: ignore[no-untyped-call]
         for parameter in linear.parameters():
             nn.init.uniform_(parameter, -1 / math.sqrt(n_in), 1 / math.sqrt(n_in), generator=generator)
-        layers += [linear, nn.ReLU()]
+        layers += [linear, nn.ReLU(inplace=True)]
     return nn.Sequential(*layers[:-1])
 
 

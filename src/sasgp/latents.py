@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sasgp.encoders import Encoder
 from sasgp.objective import LOG_2PI, prior_log_density
-from sasgp.posterior import Posterior
+from sasgp.posterior import Predictive
 
 __all__ = ["Locator", "SupportStarts", "laplace", "log_evidence", "log_joint", "normal_points", "refine"]
 
@@ -31,7 +31,7 @@ STEP_SIZE = 0.05  # in units of a latent space of unit variance
 DIFFERENCE = 1e-3  # in the same units: of the gradient, for its derivative
 
 
-def log_joint(posterior: Posterior, X: Tensor, Z: Tensor) -> Tensor:
+def log_joint(posterior: Predictive, X: Tensor, Z: Tensor) -> Tensor:
     """The log joint density log p(x|z) + log p(z) of each row, [M]."""
     return posterior.log_density(X, Z) + prior_log_density(Z)
 
@@ -41,11 +41,11 @@ class SupportStarts:
 
     Parameters
     ----------
-    posterior : Posterior
+    posterior : Predictive
         Its predictions at its own support points are computed here, once.
     """
 
-    def __init__(self, posterior: Posterior) -> None:
+    def __init__(self, posterior: Predictive) -> None:
         mean, var = posterior.predict(posterior.Z)
         mean = (mean - posterior.mean).double()  # centred, so that the squares below cancel less
         c = var.double().expand_as(mean)  # [S, D]
@@ -70,7 +70,7 @@ class Locator:
     ----------
     encoder : Encoder
         Its answer is the latent, or the first start where there are steps.
-    posterior : Posterior
+    posterior : Predictive
     steps : int
         Of refinement. A Table cannot read new rows: these are searched for first, with `SEARCH_STEPS`.
     starts : sequence of callables
@@ -82,7 +82,7 @@ class Locator:
     def __init__(
         self,
         encoder: Encoder,
-        posterior: Posterior,
+        posterior: Predictive,
         *,
         steps: int = 0,
         starts: Sequence[Callable[[Tensor], Tensor]] = (),
@@ -117,7 +117,7 @@ class Locator:
         return Z, laplace(self.posterior, X, Z) if spread else None
 
 
-def refine(posterior: Posterior, X: Tensor, starts: Tensor, steps: int) -> Tensor:
+def refine(posterior: Predictive, X: Tensor, starts: Tensor, steps: int) -> Tensor:
     """Latents [M, Q] of rows X [M, D] that no start [M, n, Q] has a higher joint density than.
 
     With steps=0 they are the best starts; else each of the best few is climbed from for a quarter of the steps, and the
@@ -137,7 +137,7 @@ def refine(posterior: Posterior, X: Tensor, starts: Tensor, steps: int) -> Tenso
     return climb(posterior, X, Z.view(M, few, -1)[every, best], steps - search)[0]
 
 
-def climb(posterior: Posterior, X: Tensor, Z: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+def climb(posterior: Predictive, X: Tensor, Z: Tensor, steps: int) -> tuple[Tensor, Tensor]:
     """Adam on z for each row by itself; returns the best z seen and its log joint, so no row ends below its start."""
     Z = Z.detach().clone().requires_grad_()
     optimiser = torch.optim.Adam([Z], lr=STEP_SIZE)
@@ -154,7 +154,7 @@ def climb(posterior: Posterior, X: Tensor, Z: Tensor, steps: int) -> tuple[Tenso
     return best_Z, best
 
 
-def laplace(posterior: Posterior, X: Tensor, Z: Tensor) -> Tensor:
+def laplace(posterior: Predictive, X: Tensor, Z: Tensor) -> Tensor:
     """Factors F [M, Q, Q] of the Gaussians N(z*, F Fᵀ) that have the curvature of p(z|x) at each row's z*.
 
     The precision is −∂²/∂z² log p(x, z), by central differences of the gradient. The prior alone contributes I to it.
@@ -184,7 +184,7 @@ def normal_points(n: int, Q: int, seed: int) -> Tensor:
     return torch.special.ndtri(points.clamp(tiny, 1 - tiny))
 
 
-def log_evidence(posterior: Posterior, X: Tensor, Z: Tensor, F: Tensor, epsilon: Tensor) -> Tensor:
+def log_evidence(posterior: Predictive, X: Tensor, Z: Tensor, F: Tensor, epsilon: Tensor) -> Tensor:
     """The log density log p(x) [M] of rows X [M, D] by importance sampling; ε [K, Q] are the points of a N(0, I).
 
     Half of the samples are z* + F ε; the other half are of the prior, for the modes that z* is not at. No weight is

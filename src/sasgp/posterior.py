@@ -1,4 +1,4 @@
-"""The decoder once it is trained: a Gaussian process conditioned on a support set.
+"""The decoder once it is trained. `Posterior` is a Gaussian process conditioned on a support set.
 
 The support set's factor is computed once and kept. Mean, variance, samples and log density all read that factor, so
 they cannot disagree. Queries are answered in blocks: memory does not grow with their number.
@@ -17,13 +17,61 @@ from torch import Tensor
 
 from sasgp.objective import LOG_2PI, cholesky
 
-__all__ = ["Posterior"]
+__all__ = ["Posterior", "Predictive"]
 
 JOINT = 2000  # points that a sample is drawn for at once: 32 MB of covariance
 BLOCK_ELEMENTS = 4_000_000  # of k(z*, Z_S): 32 MB
 
 
-class Posterior:
+class Predictive:
+    """p(x | z) = N(m(z), c(z)): what every trained decoder offers.
+
+    Attributes
+    ----------
+    Z : Tensor [S, Q]
+        Latents where the decoder is at home: from these, latents of new rows are searched for.
+    X : Tensor [S, D]
+        The rows there, where the decoder keeps any, else [0, D].
+    mean : Tensor [D]
+        Training mean.
+    """
+
+    Z: Tensor
+    X: Tensor
+    mean: Tensor
+
+    @property
+    def feature_noise(self) -> Tensor:
+        """The likelihood's variance in squared units of the data: [1] for all features, or [D]."""
+        raise NotImplementedError
+
+    @property
+    def block_size(self) -> int:
+        """Queries answered at a time."""
+        return max(1, BLOCK_ELEMENTS // len(self.Z))
+
+    def blocks(self, n: int) -> Iterator[slice]:
+        """Slices that cover n queries, each small enough to be answered at once."""
+        for start in range(0, n, self.block_size):
+            yield slice(start, start + self.block_size)
+
+    def predict(self, Z: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean [M, D] and variance of an observation at each z, noise included: [M, 1] for all features, or [M, D]."""
+        raise NotImplementedError
+
+    def log_density(self, X: Tensor, Z: Tensor) -> Tensor:
+        """The log density log N(x | m(z), c(z)) of each row, [M].
+
+        Differentiable in Z, so at most a block of rows at a time.
+        """
+        raise NotImplementedError
+
+    def sample(self, Z: Tensor, generator: torch.Generator, *, noise: bool = True) -> Tensor:
+        """Draw [M, D] at the given z, with or without observation noise."""
+        raise NotImplementedError
+
+
+class Posterior(Predictive):
     """p(x* | z*) given S support points.
 
     Parameters
@@ -61,11 +109,6 @@ class Posterior:
         """The likelihood's variance in squared units of the data: [1] for all features, or [D]."""
         return self.noise * self.scales.square()
 
-    @property
-    def block_size(self) -> int:
-        """Queries answered at a time."""
-        return max(1, BLOCK_ELEMENTS // len(self.Z))
-
     def _moments(self, Z: Tensor) -> tuple[Tensor, Tensor]:
         # m = mean + k_*S α          c = k_** + σ² − ‖L⁻¹ k_S*‖², in units of s²
         K = self.kernel(Z, self.Z.double()).to_dense()  # [M, S]
@@ -74,15 +117,10 @@ class Posterior:
         # Rounding may leave k_** less than what is explained; an observation never varies by less than the noise
         return mean, self.noise + (self.kernel(Z, diag=True) - explained).clamp_min(0)  # [M, D], [M]
 
-    def blocks(self, n: int) -> Iterator[slice]:
-        """Slices that cover n queries, each small enough to be answered at once."""
-        for start in range(0, n, self.block_size):
-            yield slice(start, start + self.block_size)
-
     @torch.no_grad()
     def predict(self, Z: Tensor) -> tuple[Tensor, Tensor]:
         """Mean [M, D] and variance of an observation at each z, noise included: [M, 1] for all features, or [M, D]."""
-        mean, var = self.X.new_empty(len(Z), len(self.mean)), self.X.new_empty(len(Z), len(self.scales))
+        mean, var = self.mean.new_empty(len(Z), len(self.mean)), self.mean.new_empty(len(Z), len(self.scales))
         for block in self.blocks(len(Z)):
             mean[block], c = self._moments(Z[block].double())
             var[block] = c[:, None] * self.scales.square()

@@ -215,7 +215,7 @@ class ArrayRows:
         """Rows by index, [B] → [B, D]."""
         rows = rows if self.indices is None else self.indices[rows]
         if self.tensor is not None:
-            return self.tensor[rows.to(self.device)].to(self.dtype)
+            return self.tensor.index_select(0, rows.to(self.device)).to(self.dtype)
         index = rows.numpy()
         return self._converted(self.array[index] if self.reader is None else self.reader.take(index))
 

@@ -3,13 +3,14 @@
 Nothing heavy is imported here, so that the command line can show its help at once.
 """
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Settings"]
+__all__ = ["InducingSettings", "NetworkSettings", "Settings", "documented"]
 
 
 @dataclass(eq=False, repr=False)
@@ -108,3 +109,42 @@ class Settings:
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         return torch.device(self.device)
+
+
+@dataclass(eq=False, repr=False)
+class InducingSettings:
+    """What a user may choose of inducing points.
+
+    Parameters
+    ----------
+    n_inducing
+        Inducing points, A; at most as many as there are rows.
+    """
+
+    n_inducing: int = 400
+
+
+@dataclass(eq=False, repr=False)
+class NetworkSettings:
+    """What a user may choose of a decoder that is a network.
+
+    Parameters
+    ----------
+    output
+        Last layer of the decoder's mean: "sigmoid" for data in [0, 1], or "linear", around the training mean. None
+        looks at the data.
+    variance
+        Of an observation, given its latent. "head": from a layer of its own, for every feature. "shared": one number
+        for all. "mean": softplus of the mean, as the paper has it.
+    """
+
+    output: Literal["linear", "sigmoid"] | None = None
+    variance: Literal["head", "shared", "mean"] = "head"
+
+
+def documented(*parts: type, without: tuple[str, ...] = ()) -> str:
+    """The section of a docstring on the parameters that these classes declare."""
+    text = "".join((part.__doc__ or "").partition("----------\n")[2].rstrip(" ") for part in parts)
+    entries = re.split(r"^    (?=\w)", text, flags=re.MULTILINE)[1:]
+    chosen = [entry for entry in entries if entry.partition("\n")[0] not in without]
+    return "\n    Parameters\n    ----------\n" + "".join(f"    {entry}" for entry in chosen)

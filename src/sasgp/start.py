@@ -24,7 +24,18 @@ from sasgp.train import generator, one_cycle, train
 if TYPE_CHECKING:
     from sasgp.models.sas import SASDecoder
 
-__all__ = ["Layout", "encoder", "fit_steps", "kernel", "network", "noise", "noise_share", "scales", "settle"]
+__all__ = [
+    "Layout",
+    "Measured",
+    "encoder",
+    "fit_steps",
+    "kernel",
+    "network",
+    "noise",
+    "noise_share",
+    "scales",
+    "settle",
+]
 
 LEAST_SCALE = 0.02  # of a feature's range
 SUBSET = 5000  # rows that fix scales and leading axes: the work stays flat in N
@@ -46,6 +57,17 @@ class Layout:
 
     Z: Tensor
     rows: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the data say before training."""
+
+    centre: Tensor  # [D]
+    variance: float  # of a typical feature
+    scales: Tensor  # [2, D]: see `scales`
+    noise: float  # σ² to start from
+    encoder_noise: float  # in units of σ
 
 
 def fit_steps(layout: Layout | None) -> int:
@@ -189,11 +211,12 @@ def settle(model: "SASDecoder", data: ArrayRows, batch_size: int, seed: int, upd
     noise, model.encoder_noise = model.encoder_noise, 0.0
     for parameter in held:
         parameter.requires_grad_(False)
+    own_rate = getattr(model, "settle_rate", SETTLE_RATE)  # a network has its own
     rate = FIT_RATE if model.encoder.amortised else SETTLE_RATE  # a number of its own goes as far as its steps
     epochs = train(
         model,
         data,
-        [{"params": variances, "lr": rate}, {"params": model.hyperparameters, "lr": SETTLE_RATE}][not variances :],
+        [{"params": variances, "lr": rate}, {"params": model.hyperparameters, "lr": own_rate}][not variances :],
         batch_size=batch_size,
         max_epochs=math.ceil(SETTLE_STEPS * batch_size / len(data)),
         seed=seed,

@@ -77,7 +77,7 @@ def explore(
 
     shown = content.shown_rows(N)
     posterior = getattr(model, "posterior_", None)
-    support = None if posterior is None else posterior.X.numpy(force=True)
+    support = None if posterior is None or not len(posterior.X) else posterior.X.numpy(force=True)
     known_rows = support if X is None else X
     sample = np.empty((0, D)) if known_rows is None else _spread(known_rows)
     if not len(sample):
@@ -91,10 +91,10 @@ def explore(
     bytes_a_value = 4 if shades is None else 1
     if X is not None:
         observed = content.Observed.some(X, points, shown, bytes_a_value)
-    elif posterior is not None:
+    elif posterior is not None and support is not None:
         support_Z = posterior.Z.numpy(force=True)
         all_support = np.arange(len(support_Z))
-        observed = content.Observed.some(posterior.X.numpy(force=True), support_Z, all_support, bytes_a_value)
+        observed = content.Observed.some(support, support_Z, all_support, bytes_a_value)
         observed = content.Observed(observed.X, observed.Z, np.full(len(observed.X), -1))
     else:
         observed = content.Observed(np.empty((0, D)), np.empty((0, Q)), np.empty(0, np.int64))

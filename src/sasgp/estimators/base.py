@@ -1,16 +1,12 @@
-"""The scikit-learn face: SASGP and GPLVM.
+"""What every decoder shares: fit, transform, predict, scores, samples, files.
 
-    model = SASGP(random_state=0).fit(X)
-    Z = model.transform(X_new)
-    mean, std = model.predict(Z, return_std=True)
-
-Arrays go in and come out; tensors stay inside.
+A class of decoders says how its model is made (`_model`), what decodes while it trains and afterwards (`_interim`,
+`_final`), and what of it goes into a file and comes back (`_tensors`, `_restore`).
 """
 
 import copy
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, overload
 
@@ -18,7 +14,7 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
@@ -27,79 +23,68 @@ from torch.utils.data import Dataset
 from sasgp import __version__, kernels, latents, layouts, neighbours, start, storage, supports
 from sasgp.checkpoint import Keeper, differences, fingerprint, resolve, sampled
 from sasgp.checkpoint import read as read_checkpoint
-from sasgp.checks import check_count, check_curve, check_evidence, check_latents, check_rows, check_settings
+from sasgp.checks import check_count, check_latents, check_rows, check_settings
 from sasgp.encoders import Custom, Encoder, Table
 from sasgp.errors import InputError
-from sasgp.evidence import Evidence, EvidenceCurve, curve, doublings, exact, sas, unbiased
 from sasgp.explorer import Explorer, explore
-from sasgp.factor import GP, amount, memory_needed
 from sasgp.fitting import Callback, fit_model
-from sasgp.models.sas import SASDecoder
+from sasgp.heap import kept_heap
 from sasgp.outputs import Out, Sink
-from sasgp.posterior import Posterior
+from sasgp.posterior import Predictive
 from sasgp.progress import progress_bar
 from sasgp.ranks import agreed, joined
 from sasgp.rows import ArrayRows, moments, take_rows
 from sasgp.settings import Settings
 from sasgp.train import Ranks, generator
 
-__all__ = ["GPLVM", "SASGP"]
+__all__ = ["BaseDecoder"]
 
 T = TypeVar("T")
 Array = NDArray[np.floating[Any]]
 
 ENCODE_ROWS = 4096  # encoded at a time
 SCORE_SAMPLES = 16  # the median row of digits is then within .01 nats of the integral
-MAX_COMPONENTS, LEAST_RELEVANCE = 12, 0.1  # of n_components="auto": to start with, and the share of the largest to keep
-VALIDATION_SUPPORT = 400  # rows that held-out rows are predicted from
 
 
-@dataclass(eq=False, repr=False)
-class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    __doc__ = (
-        "A Gaussian-process decoder trained with stochastic active sets.\n"
-        + (Settings.__doc__ or "").partition("\n")[2]
-        + """
-    Attributes
-    ----------
-    embedding_ : ndarray [N, Q]
-        Latents of the training rows.
-    history_ : list of dict
-        A record for every epoch: epoch, step, loss (negative objective in nats for each entry of the data), noise,
-        learning_rate, seconds, and how many steps were dropped because their numbers were not finite.
-    kernel_ : gpytorch.kernels.Kernel
-        The trained kernel.
-    noise_ : float or ndarray [D]
-        The trained noise variance; one for every feature with noise="feature".
-    n_components_ : int
-        Dimensions of the latent space, also where n_components="auto" chose them.
-    relevance_ : ndarray [Q]
-        How much of each dimension the decoder uses: the spread of the latents there, in lengthscales of the kernel.
-    active_set_size_, batch_size_ : int
-        The sizes used, where the data were too few for those asked for.
-    model_ : torch.nn.Module
-        Encoder, kernel and noise as trained.
-    posterior_ : Posterior
-        The decoder conditioned on its support set.
-    support_rows_ : ndarray
-        Which training rows are in the support sets.
-    supports_ : list of Posterior
-        The same for further support sets, after `add_supports`.
-    neighbours_ : Neighbours
-        Rows to start refinement from, after `build_index`.
+class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """A latent space, an encoder into it and a decoder out of it."""
 
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from sasgp import SASGP
-    >>> X = load_iris().data
-    >>> model = SASGP(max_epochs=10, random_state=0).fit(X)
-    >>> Z = model.transform(X)
-    >>> mean, std = model.predict(Z, return_std=True)
-    >>> Z.shape, mean.shape, std.shape
-    ((150, 2), (150, 4), (150, 4))
-    """
-    )
+    model_: Any
+    posterior_: Any
+    embedding_: Array
+    history_: list[dict[str, Any]]
+    n_features_in_: int
+    batch_size_: int
+    seed_: int
+
+    # ------------------------------------------------------------------------------------------------ a decoder's own
+
+    def _model(self, encoder: Encoder, rows: ArrayRows, measured: start.Measured) -> Any:
+        """The model as training finds it."""
+        raise NotImplementedError
+
+    def _interim(self, rows: ArrayRows) -> Predictive:
+        """The decoder in the midst of training, for rows that are held out."""
+        raise NotImplementedError
+
+    def _final(self, rows: ArrayRows) -> Predictive:
+        """The trained decoder."""
+        raise NotImplementedError
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """What a file holds besides encoder and kernel, the embedding among it."""
+        raise NotImplementedError
+
+    def _restore(self, encoder: Encoder, kernel: Any, tensors: dict[str, Tensor]) -> None:
+        """Rebuild model and posterior from what a file holds."""
+        raise NotImplementedError
+
+    def _check_world(self, world: int) -> None:
+        """Raise InputError where so many processes cannot train together."""
+
+    def _set_sizes(self, N: int) -> None:
+        """Sizes for N rows: as asked for, or what the data allow."""
+        self.batch_size_ = min(int(self.batch_size), N)
 
     # ------------------------------------------------------------------------------------------------ fitting
 
@@ -132,23 +117,29 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         callback : callable, optional
             Called with the estimator and the record of the epoch, a dict, after every epoch.
         """
-        keeper = _keeper(checkpoint if checkpoint is not None else resume)
         array = check_rows(self, X, reset=True)
         check_settings(self, len(array))
-        for name in ("neighbours_", "supports_"):  # those of another fit
-            self.__dict__.pop(name, None)
-        if self.n_components == "auto":
-            Q = min(MAX_COMPONENTS, array.shape[1])
-            wide = clone(self).set_params(n_components=Q, kernel="rbf-ard", random_state=self.random_state)
-            return self._adopt(wide.fit(X, checkpoint=checkpoint, resume=resume, callback=callback))
+        self.__dict__.pop("neighbours_", None)  # those of another fit
+        return self._fit(X, array, checkpoint=checkpoint, resume=resume, callback=callback)
+
+    def _fit(
+        self,
+        X: Any,
+        array: Any,
+        *,
+        checkpoint: str | Path | Keeper | None,
+        resume: str | Path | None,
+        callback: Callback | None,
+    ) -> Self:
+        keeper = _keeper(checkpoint if checkpoint is not None else resume)
         saved = None if resume is None else read_checkpoint(resolve(resume))
-        with joined(self._device) as ranks:
-            self._fit(array, ranks, keeper, saved, callback)
+        with joined(self._device) as ranks, kept_heap():
+            self._train(array, ranks, keeper, saved, callback)
         if not isinstance(checkpoint, Keeper) and keeper.path is not None and ranks.rank == 0:
             keeper.path.unlink(missing_ok=True)
         return self
 
-    def _fit(
+    def _train(
         self, array: Any, ranks: Ranks, keeper: Keeper, saved: dict[str, Any] | None, callback: Callback | None
     ) -> None:
         dtype, device = self._dtype, self._device
@@ -162,11 +153,8 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 f"Going on needs the data and the settings that the checkpoint was made with. Got others: {different}. "
                 "Put them back, or start again without resume."
             )
-        if ranks.world > 1 and self.active_set_size is None:
-            raise InputError(
-                f"The exact GP-LVM has one batch, all rows. Got {ranks.world} processes for it; use one, or SASGP."
-            )
-        seed = _seed(self.random_state) if saved is None else saved["seed"]
+        self._check_world(ranks.world)
+        seed = seed_of(self.random_state) if saved is None else saved["seed"]
         self.seed_ = int(agreed(ranks, seed, device))
         self._n_features_out = int(self.n_components)
 
@@ -178,7 +166,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             # In the order of the data, which is that of the disk
             held_out, rows = (rows.subset(part.sort().values) for part in (order[:n_held_out], order[n_held_out:]))
         # With a table every process has a share of the rows to itself
-        self.batch_size_, self.active_set_size_ = self._sizes(len(rows) // (ranks.world if self._by_row else 1))
+        self._set_sizes(len(rows) // (ranks.world if self._by_row else 1))
         self.model_ = self._start(array, rows, resumed=saved is not None)
         fit_model(
             self,
@@ -191,40 +179,36 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             callback=callback,
         )
         rows.release()
-        chosen = self._choose_support(rows)
-        self.support_rows_ = (chosen if rows.indices is None else rows.indices[chosen]).numpy()
-        self.posterior_ = self._condition(rows, chosen)
+        with torch.no_grad():
+            self.posterior_ = self._final(rows)
         self.embedding_ = self._encode(everything)
 
-    def _start(self, array: Any, rows: ArrayRows, *, resumed: bool) -> SASDecoder:
+    def _start(self, array: Any, rows: ArrayRows, *, resumed: bool) -> Any:
         """The model as training finds it. One that is resumed needs its structure alone: a file has its numbers."""
         dtype, device = self._dtype, self._device
         if resumed:
             mean, variances, ranges = np.zeros(array.shape[1]), *np.ones((2, array.shape[1]))
         else:
             mean, variances, ranges = moments(array)
+        D, Q = self.n_features_in_, self.n_components_
         variance = float(variances.mean()) or 1.0  # constant data have no scale of their own
-        centre = torch.as_tensor(mean, dtype=dtype, device=device)
-        scales = start.scales(torch.as_tensor(variances / variance), torch.as_tensor(ranges / variance**0.5))
-        units = variance**0.5 * (scales[1] if self.noise == "feature" else torch.ones(()))
+        measured = start.Measured(
+            centre=torch.as_tensor(mean, dtype=dtype, device=device),
+            variance=variance,
+            scales=start.scales(torch.as_tensor(variances / variance), torch.as_tensor(ranges / variance**0.5)),
+            noise=start.noise(D, Q) * variance,
+            encoder_noise=self.encoder_noise * start.noise_share(D, Q),
+        )
+        units = variance**0.5 * (measured.scales[1] if self.noise == "feature" else torch.ones(()))
         units = units.to(device, dtype)
         layout: start.Layout | None
         if resumed:
-            layout = start.Layout(torch.zeros(len(rows), self.n_components_, dtype=dtype, device=device))
+            layout = start.Layout(torch.zeros(len(rows), Q, dtype=dtype, device=device))
         else:
             layout = self._layout(array, rows, units)
         with progress_bar("encoder", start.fit_steps(layout), show=self.verbose) as update:
-            encoder = start.encoder(self, rows, centre, units, layout, self.seed_, update, fitted=not resumed)
-        kernel = start.kernel(self, encoder, rows, variance)
-        model = SASDecoder(
-            encoder,
-            kernel,
-            noise=start.noise(self.n_features_in_, self.n_components_) * variance,
-            mean=centre,
-            active_set_size=None if self.active_set_size is None else self.active_set_size_,
-            encoder_noise=self.encoder_noise * start.noise_share(self.n_features_in_, self.n_components_),
-            scales=scales if self.noise == "feature" else None,
-        ).to(device, dtype)
+            encoder = start.encoder(self, rows, measured.centre, units, layout, self.seed_, update, fitted=not resumed)
+        model = self._model(encoder, rows, measured).to(device, dtype)
         if layout is not None and not resumed:
             with progress_bar("kernel and noise", start.SETTLE_STEPS, show=self.verbose) as update:
                 start.settle(model, rows, self.batch_size_, self.seed_, update)
@@ -248,56 +232,18 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             Z = np.asarray(self.init)[among]
         return start.Layout(torch.as_tensor(Z, dtype=self._dtype, device=self._device), chosen)
 
-    def _adopt(self, wide: Self) -> Self:
-        """Take over what another estimator has learnt, without the dimensions that its decoder does not use."""
-        settings = self.get_params(deep=False)
-        self.__dict__ |= {name: value for name, value in vars(wide).items() if name not in settings}
-        relevance = np.array(kernels.relevance(wide.kernel_, wide.embedding_))
-        dims = [int(q) for q in np.argsort(-relevance) if relevance[q] >= LEAST_RELEVANCE * relevance.max()]
-        self._n_features_out = len(dims)
-        self.model_.encoder.keep(dims)
-        self.model_.kernel = kernels.with_dimensions(wide.kernel_, dims)
-        self.embedding_ = wide.embedding_[:, dims]
-        self.posterior_ = self.model_.condition(wide.posterior_.X, wide.posterior_.Z[:, dims])
-        return self
-
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
         """Train the decoder on X and return the latents of its rows."""
         return self.fit(X, y, **fit_params).embedding_
 
-    def _sizes(self, N: int) -> tuple[int, int]:
-        """Batch and active set for N rows: as asked for, or what the data allow."""
-        if self.active_set_size is None:
-            return N, N
-        batch, active = min(int(self.batch_size), N), int(self.active_set_size)
-        return batch, active if batch == self.batch_size else min(active, (batch + 1) // 2)
-
     @torch.no_grad()
     def _held_out_loss(self, rows: ArrayRows, held_out: ArrayRows) -> float:
         """Negative log density for each entry of rows that training does not see."""
-        support = torch.randperm(len(rows), generator=generator(self.seed_, "early stopping"))[:VALIDATION_SUPPORT]
-        posterior = self._condition(rows, support)
+        posterior = self._interim(rows)
         total = 0.0
         for X in held_out.blocks(posterior.block_size):
             total -= float(posterior.log_density(X, self.model_.encoder(X)[0]).sum())
         return total / (len(held_out) * self.n_features_in_)
-
-    @torch.no_grad()
-    def _condition(self, rows: ArrayRows, chosen: Tensor) -> Posterior:
-        X = rows.gather(chosen)
-        return self.model_.condition(X, self.model_.encoder(X, chosen.to(self._device))[0])
-
-    @torch.no_grad()
-    def _choose_support(self, rows: ArrayRows) -> Tensor:
-        """Indices of the rows to condition on. Any will do; random ones follow the data's density."""
-        draw, size = generator(self.seed_, "support"), int(self.support_size)
-        order = torch.randperm(len(rows), generator=draw)
-        if self.support == "random" or len(rows) <= size:
-            return order[:size]
-        order = order[: supports.CANDIDATES * size]
-        parts = order.split(ENCODE_ROWS)  # type: ignore[no-untyped-call]
-        Z = torch.cat([self.model_.encoder(rows.gather(part), part.to(self._device))[0] for part in parts])
-        return order[supports.kmeans_plus_plus(Z, size, draw)]
 
     # ------------------------------------------------------------------------------------------------ using it
 
@@ -351,7 +297,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         check_is_fitted(self)
         self._check_bayesian("posterior_samples", True)
         check_count("n_samples", n_samples)
-        rows, draw = self._rows(X), generator(_seed(random_state), "posterior")
+        rows, draw = self._rows(X), generator(seed_of(random_state), "posterior")
         samples = np.empty((n_samples, len(rows), self.n_components_), self.dtype)
         done = 0
         for _, Z, F in self._located(rows, ENCODE_ROWS, refine=refine, spread=True):
@@ -380,68 +326,34 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         self.neighbours_ = neighbours.build(rows, Z, self.seed_)
         return self
 
-    def predict(
-        self, Z: Any, return_std: bool = False, *, n_supports: int = 1, out: Any = None
-    ) -> Array | tuple[Array, Array]:
+    def predict(self, Z: Any, return_std: bool = False, *, out: Any = None) -> Array | tuple[Array, Array]:
         """Decode latents Z [M, Q]: the mean [M, D] of an observation there and, if asked for, its standard deviation.
 
-        The standard deviation is that of a new observation, noise included. It grows away from the support points.
-        Rows with as many columns as the training data, rather than `n_components`, are encoded first: the result is
-        their reconstruction.
+        The standard deviation is that of a new observation, noise included. Rows with as many columns as the training
+        data, rather than `n_components`, are encoded first: the result is their reconstruction.
 
         Parameters
         ----------
         Z : array-like [M, Q] or [M, D]
         return_std : bool
-        n_supports : int
-            Support sets to predict from, each by itself; the results are combined. `add_supports` makes more than one.
         out : path or array, optional
             As for `transform`; with return_std it is a pair.
         """
         check_is_fitted(self)
-        check_count("n_supports", n_supports)
-        posteriors = [self.posterior_, *getattr(self, "supports_", ())]
-        if n_supports > len(posteriors):
-            raise InputError(
-                f"n_supports must be at most the number of support sets that the model has, {len(posteriors)}. Got "
-                f"{n_supports}; call add_supports(X_train, {n_supports - len(posteriors)}) first."
-            )
+        return self._predict(Z, [self.posterior_], return_std, out)
+
+    def _predict(self, Z: Any, posteriors: Sequence[Predictive], return_std: bool, out: Any) -> Any:
         latents = check_latents(self, Z)
         shape, dtype = (len(latents), self.n_features_in_), np.dtype(self.dtype)
         outs = out if return_std and out is not None else (out, None)
         with Sink(outs[0], shape, dtype) as mean, Sink(outs[1], shape if return_std else (0, 0), dtype) as std:
             for block in self.posterior_.blocks(len(latents)):
-                predictions = [posterior.predict(latents[block]) for posterior in posteriors[:n_supports]]
+                predictions = [posterior.predict(latents[block]) for posterior in posteriors]
                 m, var = supports.combine(predictions, self.posterior_.feature_noise)
                 mean.add(m.numpy(force=True))
                 if return_std:
                     std.add(var.sqrt().expand_as(m).numpy(force=True))
         return (mean.result, std.result) if return_std else mean.result
-
-    def add_supports(self, X: Any, n_supports: int = 1) -> Self:
-        """Draw further support sets from the training rows X [N, D], for `predict(Z, n_supports=...)`.
-
-        Each has as many rows as the first, at random and none of them twice. They become part of the model and of its
-        file, which grows by as much. Only `predict` asks them; all else goes on with the first.
-        """
-        check_is_fitted(self)
-        check_count("n_supports", n_supports)
-        rows, size = self._rows(X), len(self.posterior_.Z)
-        taken = 1 + len(getattr(self, "supports_", ()))
-        if len(rows) < (taken + n_supports) * size or (self._by_row and len(rows) != len(self.embedding_)):
-            raise InputError(
-                f"{n_supports} more support sets of {size} rows must come from the training rows, without those of the "
-                f"{taken} that there are. Got {len(rows)} rows; hand over all training rows, ask for fewer sets, or "
-                "fit with a smaller support_size."
-            )
-        free = torch.ones(len(rows), dtype=torch.bool)
-        free[torch.from_numpy(self.support_rows_)] = False
-        left = free.nonzero()[:, 0]
-        order = left[torch.randperm(len(left), generator=generator(self.seed_, "supports", taken))]
-        parts = order[: n_supports * size].view(n_supports, size)
-        self.supports_ = [*getattr(self, "supports_", ()), *(self._condition(rows, part) for part in parts)]
-        self.support_rows_ = np.concatenate([self.support_rows_, parts.flatten().numpy()])
-        return self
 
     def inverse_transform(self, X: Any) -> Array:
         """The decoder's mean [M, D] at latents [M, Q]: `predict` under scikit-learn's name."""
@@ -475,7 +387,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         check_count("n_samples", n_samples, 0)
         self._check_bayesian("n_samples", bool(n_samples))
         rows, posterior = self._rows(X), self.posterior_
-        seed = self.seed_ if random_state is None else _seed(random_state)
+        seed = self.seed_ if random_state is None else seed_of(random_state)
         epsilon = latents.normal_points(max(1, n_samples), self.n_components_, seed)
         steps = latents.SCORE_STEPS if n_samples else 0
         with Sink(out, (len(rows),), np.dtype(self.dtype)) as sink, torch.no_grad():
@@ -505,133 +417,9 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         check_is_fitted(self)
         if n_samples < 1:
             raise InputError(f"n_samples must be at least 1. Got {n_samples}.")
-        draw = generator(_seed(random_state), "sample")
+        draw = generator(seed_of(random_state), "sample")
         Z = torch.randn(n_samples, self.n_components_, generator=draw, dtype=self._dtype).to(self._device)
         return self.posterior_.sample(Z, draw, noise=noise).numpy(force=True)
-
-    # ------------------------------------------------------------------------------------------------ evidence
-
-    def evidence(
-        self,
-        X: Any,
-        *,
-        method: Literal["exact", "sas", "unbiased"] = "exact",
-        Z: Any = None,
-        active_set_size: int | None = None,
-        batch_size: int | None = None,
-        n_estimates: int = 20,
-        dtype: Literal["float64", "float32"] = "float64",
-        random_state: Any = None,
-    ) -> Evidence:
-        """How probable rows are under the decoder, given their latents: log p(X|Z) in nats.
-
-        Z are the latents that `transform` finds, of Bayesian latents their means: it is the likelihood at one Z. The
-        objective of training is another number, an average over q(Z) less the divergence from the prior.
-
-        Parameters
-        ----------
-        X : array-like [N, D]
-            As a rule the rows that the model was trained on; none of the support set is used.
-        method : str
-            "exact": the number itself, in N³/3 operations and half of an N×N matrix.
-            "sas": the mean of the training estimate (Eq. 6) over random active sets. It costs A²·N each; on average it
-            is too low as long as larger active sets predict better.
-            "unbiased": SAS and a random correction, whose mean is the exact number. An estimate costs about N³/12.
-        Z : array-like [N, Q], optional
-            Latents, where they are known: `embedding_` for the training rows of a model with encoder="table".
-        active_set_size : int, optional
-            A of "sas" and "unbiased". By default that of training.
-        batch_size : int, optional
-            Rows of one "sas" estimate, active ones included. By default all N.
-        n_estimates : int
-            Independent repetitions of "sas" and "unbiased".
-        dtype : str
-            Of the factor: "float32" takes half of the memory and of the time.
-        random_state : int, RandomState or None
-            None draws anew each time.
-
-        Returns
-        -------
-        Evidence
-            With `mean`, `standard_error`, `per_value`, and what it cost.
-        """
-        check_is_fitted(self)
-        rows = self._rows(X)
-        A = self._active_rows(len(rows)) if active_set_size is None else active_set_size
-        check_evidence(len(rows), method, A, batch_size, n_estimates, dtype)
-        gp, draw = self._gp(rows, Z, dtype), generator(_seed(random_state), "evidence")
-        memory = f", {amount(memory_needed(gp, len(rows)))}" if method == "exact" else ""
-        with progress_bar(f"evidence{memory}", 1, show=self.verbose) as update:
-            if method == "exact":
-                return exact(gp, update)
-            if method == "sas":
-                return sas(gp, A, n_estimates, draw, B=batch_size, update=update)
-            return unbiased(gp, A, n_estimates, draw, update=update)
-
-    def evidence_curve(
-        self,
-        X: Any,
-        *,
-        sizes: Sequence[int] | None = None,
-        Z: Any = None,
-        n_estimates: int = 20,
-        dtype: Literal["float64", "float32"] = "float64",
-        random_state: Any = None,
-    ) -> EvidenceCurve:
-        """How well a row is predicted from `a` others drawn at random, against a: whether more would help.
-
-        Where the curve is flat at `active_set_size`, they would not. `print` says it in words, and
-        `plots.evidence_curve` draws it.
-
-        Parameters
-        ----------
-        X : array-like [N, D]
-        sizes : sequence of int, optional
-            Sizes of the active set, each below N. By default that of the model, its halves and doubles.
-        Z, dtype, random_state
-            As of `evidence`.
-        n_estimates : int
-            Independent repetitions: active sets and rows that are predicted.
-
-        Returns
-        -------
-        EvidenceCurve
-            With `sizes`, and `mean` and `standard_error` in nats a row.
-        """
-        check_is_fitted(self)
-        rows = self._rows(X)
-        A = self._active_rows(len(rows))
-        sizes = doublings(A, len(rows)) if sizes is None else sorted({*np.atleast_1d(sizes).tolist()})
-        check_curve(len(rows), sizes, n_estimates, dtype)
-        gp, draw = self._gp(rows, Z, dtype), generator(_seed(random_state), "evidence")
-        with progress_bar("curve", 1, show=self.verbose) as update:
-            return curve(gp, sizes, A, n_estimates, draw, update=update)
-
-    def _active_rows(self, N: int) -> int:
-        """A for the evidence of N rows: that of training, or its default where everything was active."""
-        A = Settings.active_set_size if self.active_set_size is None else self.active_set_size_
-        assert A is not None
-        return min(A, N - 1)
-
-    def _gp(self, rows: ArrayRows, Z: Any, dtype: str) -> GP:
-        """Rows and their latents under the trained kernel, in float64 until they are factored."""
-        if Z is None:
-            Z = self._encode(rows, known=False)
-        elif np.shape(Z) != (len(rows), self.n_components_):
-            raise InputError(
-                f"Z must have n_components_={self.n_components_} columns and a row for each of the {len(rows)} rows of "
-                f"X. Got shape {np.shape(Z)}."
-            )
-        model, mean, scales = self.model_, self.model_.mean.double(), self.posterior_.scales
-        return GP(
-            model.kernel,
-            float(self.posterior_.noise),
-            torch.as_tensor(np.asarray(Z, np.float64), device=self._device),
-            lambda index: (rows.gather(index.cpu()).double() - mean) / scales,
-            self.n_features_in_,
-            row_offset=-self.n_features_in_ * float(scales.log().mean()),
-            dtype=getattr(torch, dtype),
-        )
 
     def _located(
         self, rows: ArrayRows, size: int, *, known: bool = False, refine: int = 0, spread: bool = False
@@ -735,19 +523,12 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         `support_size` rows of the training data themselves. It holds no code, and loading it runs none.
         """
         check_is_fitted(self)
-        model, posterior = self.model_, self.posterior_
+        model = self.model_
         settings = dict(self.get_params(deep=False))
-        tensors = {"mean": model.mean, "log_noise": model.log_noise, "support.X": posterior.X, "support.Z": posterior.Z}
-        if model.log_scales is not None and model.least_scales is not None:
-            tensors["scales"] = torch.stack([model.least_scales, model.log_scales])
-        tensors["embedding"] = torch.from_numpy(self.embedding_)
-        tensors["support.rows"] = torch.from_numpy(self.support_rows_)
-        for i, more in enumerate(getattr(self, "supports_", ()), 1):
-            tensors |= {f"support.{i}.X": more.X, f"support.{i}.Z": more.Z}
-
-        fitted_kernel: dict[str, Any]
+        tensors = self._tensors()
+        fitted_kernel: dict[str, Any] | None
         try:
-            fitted_kernel = kernels.describe(model.kernel)
+            fitted_kernel = kernels.describe(model.kernel) if hasattr(model, "kernel") else None
             if isinstance(self.kernel, Kernel):
                 settings["kernel"] = kernels.describe(self.kernel)
         except kernels.CustomKernelError:
@@ -779,7 +560,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         storage.write(path, header, {name: tensor.detach() for name, tensor in tensors.items()})
         neighbours.write(path, getattr(self, "neighbours_", None), self.embedding_)
 
-    _SAVED: ClassVar = ("n_features_in_", "active_set_size_", "batch_size_", "seed_", "history_", "_n_features_out")
+    _SAVED: ClassVar[tuple[str, ...]] = ("n_features_in_", "batch_size_", "seed_", "history_", "_n_features_out")
 
     @classmethod
     def load(
@@ -806,7 +587,8 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         settings = header["settings"] | {"device": device}
         given = {"kernel": kernel, "encoder": encoder}
         for part, instance in given.items():
-            custom = settings[part].get("custom") if isinstance(settings[part], dict) else None
+            setting = settings.get(part)
+            custom = setting.get("custom") if isinstance(setting, dict) else None
             if custom and instance is None:
                 raise InputError(
                     f"The model in {path} was made with a {part} of the class {custom}, which is not part of the file. "
@@ -816,7 +598,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 raise InputError(f"The model in {path} has a {part} of its own. Got another: leave {part} out.")
             if custom:
                 settings[part] = instance
-        if isinstance(settings["kernel"], dict):
+        if isinstance(settings.get("kernel"), dict):
             settings["kernel"] = kernels.rebuild(settings["kernel"])
         # An object that made a layout stays a name: only another fit needs it
         if isinstance(settings["init"], dict) and "array" in settings["init"]:
@@ -830,15 +612,16 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         for name, value in fitted.items():
             setattr(self, name, value)
         self.embedding_ = tensors["embedding"].numpy()
-        self.support_rows_ = tensors.get("support.rows", torch.empty(0, dtype=torch.int64)).numpy()
-        self._restore(header["kernel"], tensors, path)
+        self._restore(*self._restored(header["kernel"], tensors, path), tensors)
         index = neighbours.read(path, self.embedding_, self._device)
         if index is not None:
             self.neighbours_ = index
         return self
 
-    def _restore(self, fitted_kernel: dict[str, Any], tensors: dict[str, Tensor], path: str | Path) -> None:
-        """Rebuild model and posterior from a file's tensors."""
+    def _restored(
+        self, fitted_kernel: dict[str, Any] | None, tensors: dict[str, Tensor], path: str | Path
+    ) -> tuple[Encoder, Kernel | None]:
+        """Encoder and, of decoders that have one, kernel from a file's tensors."""
         bayesian, mean = self.latents == "bayesian", tensors["mean"]
         encoder: Encoder
         if isinstance(self.encoder, nn.Module):
@@ -849,9 +632,12 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             sized = copy.copy(self)
             sized.n_components = self.n_components_
             encoder = start.network(sized, mean, torch.ones_like(tensors["encoder.scale"]), self.seed_)
-        custom = "custom" in fitted_kernel
-        kernel: Kernel = copy.deepcopy(self.kernel) if custom else kernels.rebuild(fitted_kernel)
-        parts: list[tuple[str, nn.Module]] = [("encoder", encoder), ("kernel", kernel)]
+        kernel: Kernel | None = None
+        parts: list[tuple[str, nn.Module]] = [("encoder", encoder)]
+        if fitted_kernel is not None:
+            custom: Kernel = copy.deepcopy(self.kernel)
+            kernel = custom if "custom" in fitted_kernel else kernels.rebuild(fitted_kernel)
+            parts.append(("kernel", kernel))
         for part, module in parts:
             state = {k.removeprefix(f"{part}."): v for k, v in tensors.items() if k.startswith(f"{part}.")}
             try:
@@ -862,22 +648,7 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                     f"The {part} handed to load does not fit the numbers in {path}: {' '.join(str(error).split())}. "
                     "Construct it as it was when the model was made."
                 ) from error
-        size = None if self.active_set_size is None else self.active_set_size_
-        scales = tensors.get("scales")
-        if scales is not None:
-            scales = torch.stack([scales[0], scales[1].exp()])
-        model = SASDecoder(encoder, kernel, noise=1.0, mean=mean, active_set_size=size, scales=scales)
-        with torch.no_grad():
-            model.log_noise.copy_(tensors["log_noise"])
-            if model.log_scales is not None:
-                model.log_scales.copy_(tensors["scales"][1])
-        self.model_ = model.to(self._device, self._dtype).eval()
-        device = self._device
-        self.posterior_ = self.model_.condition(tensors["support.X"].to(device), tensors["support.Z"].to(device))
-        count = sum(name.startswith("support.") for name in tensors) // 2 - 1
-        if count:
-            pairs = [(tensors[f"support.{i}.X"], tensors[f"support.{i}.Z"]) for i in range(1, count + 1)]
-            self.supports_ = [self.model_.condition(X.to(device), Z.to(device)) for X, Z in pairs]
+        return encoder, kernel
 
     # ------------------------------------------------------------------------------------------------ attributes
 
@@ -924,27 +695,13 @@ class SASGP(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         return ArrayRows(check_rows(self, X, reset=False), self._dtype, self._device)
 
 
-@dataclass(eq=False, repr=False)
-class GPLVM(SASGP):
-    """The exact GP-LVM: SASGP with everything active, trained on log p(X|Z) itself (Eq. 2).
-
-    Memory grows with the square of the rows and time with their cube: for up to about ten thousand rows. Parameters,
-    methods and attributes are those of :class:`SASGP`, without `active_set_size` and `batch_size`, and with
-    `latents="point"` as the default.
-    """
-
-    latents: Literal["bayesian", "point"] = "point"
-    active_set_size: None = field(init=False, default=None)
-    batch_size: int = field(init=False, default=SASGP.batch_size)
-
-
 def _keeper(checkpoint: str | Path | Keeper | None) -> Keeper:
     if isinstance(checkpoint, Keeper):
         return checkpoint
     return Keeper(None if checkpoint is None else resolve(checkpoint))
 
 
-def _seed(random_state: Any) -> int:
+def seed_of(random_state: Any) -> int:
     """A seed from what scikit-learn takes for one. None is fresh entropy: numpy's global state stays as it is."""
     if random_state is None:
         return secrets.randbelow(2**31)

@@ -1,0 +1,78 @@
+"""The command line.
+
+    sasgp fit digits --out runs/digits
+    sasgp embed runs/digits new.csv --out latents.csv
+    sasgp decode runs/digits latents.csv --out decoded.npz
+    sasgp sample runs/digits -n 25 --out samples.png
+    sasgp evaluate runs/digits new.csv --labels species --json
+    sasgp evidence runs/digits --method exact
+    sasgp explore runs/digits --open
+    sasgp plot runs/digits --relevance --out figures
+    sasgp reproduce table1
+
+Results go to standard output, progress and errors to standard error. What the user can put right is one line and exit
+code 2; arithmetic that fails is 1; anything else is a bug and shows its traceback. What is heavy is imported inside of
+the commands, so that help appears at once.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from cyclopts import CycloptsError
+
+# Each of these modules registers its commands with the application
+from sasgp.cli import drawing, fitting, making, measuring, reproducing, using  # noqa: F401
+from sasgp.cli.arguments import LINE, app
+from sasgp.cli.fitting import DEFAULTS
+from sasgp.errors import InputError
+from sasgp.settings import Settings
+
+__all__ = ["DEFAULTS", "Settings", "app", "main"]
+
+
+def main(tokens: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code."""
+    # Threads of torch that wait for each other spin for milliseconds by default, which a machine that others use, too,
+    # pays for twice. It has to be said before torch is loaded
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    try:
+        LINE[:] = sys.argv[1:] if tokens is None else tokens
+        app(LINE, exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
+    except CycloptsError as error:
+        command = " ".join(["sasgp", *(error.command_chain or ())])
+        return _fail(f"{error} Try `{command} --help`.", 2)
+    except BrokenPipeError:
+        # The reader has left. What is still buffered goes nowhere, or Python would complain as it exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141  # as of a program that SIGPIPE ended
+    except InputError as error:
+        return _fail(_with_notes(error), 2)
+    except OSError as error:
+        notes = " ".join(getattr(error, "__notes__", ()))
+        return _fail(f"{f'{error.filename}: {error.strerror}' if error.filename else error} {notes}", 2)
+    except ArithmeticError as error:
+        from sasgp.objective import NotPositiveDefiniteError
+        from sasgp.train import DivergedError
+
+        if not isinstance(error, NotPositiveDefiniteError | DivergedError):
+            raise
+        return _fail(_with_notes(error), 1)
+    except RuntimeError as error:
+        if type(error).__name__ != "RankError":  # whose module would bring torch with it
+            raise
+        return _fail(_with_notes(error), 1)
+    except KeyboardInterrupt as error:
+        number = getattr(error, "signal_number", 2)
+        return _fail(str(error) or "interrupted; nothing half-written is left.", 128 + number)
+    return 0
+
+
+def _with_notes(error: BaseException) -> str:
+    return " ".join([str(error), *getattr(error, "__notes__", ())])
+
+
+def _fail(message: str, code: int) -> int:
+    sys.stderr.write(f"sasgp: error: {' '.join(message.split())}\n")
+    return code

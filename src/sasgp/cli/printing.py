@@ -1,0 +1,62 @@
+"""How results are printed: tables with colours on a terminal, plain lines elsewhere."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["AT_LENGTH", "THROUGH", "Line", "Section", "metric_lines", "show"]
+
+Line = tuple[str, str | Path, str]  # name, value, note
+Section = tuple[str, list[Line]]  # heading, lines
+
+THROUGH = "through the latent space, z = encoder(x)"
+METRICS = {
+    "rmse": ("RMSE", ""),
+    "mae": ("MAE", ""),
+    "nlpd": ("NLPD", "signed; lower is better"),
+    "coverage_50": ("50 % intervals", "share of values in them: .50 is calibrated"),
+    "coverage_90": ("90 % intervals", ""),
+    "coverage_99": ("99 % intervals", ""),
+    "knn_1": ("1-NN accuracy", ""),
+    "knn_15": ("15-NN accuracy", ""),
+    "trustworthiness": ("trustworthiness", "neighbours in z are neighbours in x: 1 at best, .5 by chance"),
+    "continuity": ("continuity", "neighbours in x are neighbours in z"),
+    "neighbour_recall": ("15-NN recall", "share of the neighbours in x that are neighbours in z"),
+    "triplets": ("triplets in order", "arrangement as a whole: 1 at best, .5 by chance"),
+    "silhouette": ("silhouette", "of the labels in z: −1 to 1"),
+}
+AT_LENGTH = ("continuity", "neighbour_recall", "silhouette")  # of `evaluate`; `fit` is brief
+
+
+def metric_lines(values: dict[str, Any], notes: Mapping[str, str | None]) -> list[Line]:
+    return [
+        (name, f"{values[key]:.4f}", notes.get(key) or note) for key, (name, note) in METRICS.items() if key in values
+    ]
+
+
+def show(sections: list[Section]) -> None:
+    """Tables with colours on a terminal; elsewhere plain lines that are never wrapped."""
+    console = Console()
+    for i, (heading, lines) in enumerate(sections):
+        title = "\n" * (i > 0) + heading
+        if console.is_terminal:
+            table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+            table.add_column(style="cyan", no_wrap=True)
+            table.add_column(overflow="fold", style="green")
+            table.add_column(style="dim")
+            for name, value, note in lines:
+                # A path can be clicked in terminals that know how
+                link = f"link {value.resolve().as_uri()}" if isinstance(value, Path) else ""
+                table.add_row(Text(name), Text(str(value), style=link), Text(note))
+            if title:
+                console.print(Text(title, style="bold"))
+            console.print(table)
+        else:
+            names, values = (max(len(str(line[part])) for line in lines) for part in (0, 1))
+            text = [f"{name:<{names}}  {value!s:<{values}}  {note}".rstrip() for name, value, note in lines]
+            sys.stdout.write("\n".join([*([title] if title else []), *text]) + "\n")

@@ -1,0 +1,210 @@
+"""The Bayesian GP-LVM with inducing points, trained by stochastic variational inference.
+
+The functions are summarised by their values u = f(Z_u) at A inducing inputs, which are learnt. With K_uu = L Lᵀ,
+u = L v and φ_n = L⁻¹ k_un, the posterior of v is N(M, S) with one covariance S for all D outputs, and
+
+    Σ_n E_q(z_n)[ log N(x_n | Mᵀφ_n, σ²I) − D/(2σ²) (k_nn − φ_nᵀφ_n + φ_nᵀSφ_n) ] − KL[q(v) ‖ p(v)]
+
+is a lower bound on E_q log p(X|Z) (Hensman et al. 2013, Lalchand et al. 2022). A batch estimates the sum with the
+weight N/B. Encoder, kernel, noise and Z_u follow its gradient. M and S take natural-gradient steps, each a share of the
+way to the optimum for the batch, which is known in closed form. Jitter on K_uu is noise on u: still a bound.
+"""
+
+from collections.abc import Iterable
+from copy import deepcopy
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor, nn
+
+from sasgp.covariance import covariances
+from sasgp.encoders import Encoder
+from sasgp.models.latent import drawn
+from sasgp.models.sas import SASDecoder
+from sasgp.objective import LOG_2PI, cholesky
+from sasgp.posterior import Posterior
+
+__all__ = ["InducingDecoder", "InducingPosterior", "inducing_bound"]
+
+JITTER = {torch.float32: 1e-4, torch.float64: 1e-8}  # of the amplitude, on K_uu
+LEAST_STEP = 0.05  # ρ: q(u) remembers about twenty batches
+
+
+def inducing_bound(
+    X: Tensor, Phi: Tensor, k: Tensor, noise: Tensor, M: Tensor, L_C: Tensor, n_total: int
+) -> tuple[Tensor, Tensor]:
+    """The bound on log p(X|Z) of all N rows from one batch, and the residuals [B, D].
+
+    Parameters
+    ----------
+    X : Tensor [B, D]
+        The batch, centred; a uniform draw from the N rows.
+    Phi : Tensor [B, A]
+        φ_n = L⁻¹ k_un of every row.
+    k : Tensor [B]
+        k_nn.
+    noise : Tensor []
+        σ².
+    M, L_C : Tensor [A, D], [A, A]
+        q(v) = N(M, S), by the Cholesky factor of its precision S⁻¹ = L_C L_Cᵀ.
+    n_total : int
+        N.
+    """
+    (B, D), A = X.shape, len(M)
+    R = torch.linalg.solve_triangular(L_C, torch.eye(A, dtype=X.dtype, device=X.device), upper=False)  # S = RᵀR
+    # v_n = k_nn − ‖φ_n‖² + ‖R φ_n‖²          r = X − Φ M
+    v = (k - Phi.square().sum(1)).clamp_min(0) + (Phi @ R.T).square().sum(1)  # [B]
+    r = torch.addmm(X, Phi, M, alpha=-1)  # [B, D]
+    # Σ_n E log N(x_n | f_n, σ²I) = −½ Σ_n [ D log 2πσ² + (‖r_n‖² + D v_n) / σ² ]
+    e = torch.linalg.vector_norm(r).square() + D * v.sum()
+    log_p = -0.5 * (B * D * (LOG_2PI + noise.log()) + e / noise)
+    # KL[N(M, S) ‖ N(0, I)], D times = ½ [ D (tr S − log|S| − A) + ‖M‖² ]
+    log_det = -2 * L_C.diagonal().log().sum()
+    kl = 0.5 * (D * (R.square().sum() - log_det - A) + M.square().sum())
+    return n_total / B * log_p - kl, r
+
+
+class InducingDecoder(SASDecoder):
+    """The parts of a SASDecoder under another objective: inducing points instead of active rows.
+
+    Parameters
+    ----------
+    encoder, kernel, noise, mean, encoder_noise, scales
+        As of `SASDecoder`.
+    Z : Tensor [A, Q]
+        Inducing inputs to start from.
+    """
+
+    M: Tensor
+    L_C: Tensor
+    steps: Tensor
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        kernel: Kernel,
+        *,
+        noise: float,
+        mean: Tensor,
+        Z: Tensor,
+        encoder_noise: float = 0.0,
+        scales: Tensor | None = None,
+    ) -> None:
+        A, D = len(Z), len(mean)
+        super().__init__(
+            encoder, kernel, noise=noise, mean=mean, active_set_size=None, encoder_noise=encoder_noise, scales=scales
+        )
+        self.Z = nn.Parameter(Z.detach().clone())
+        # q(v) starts as the prior. The factor of its precision is kept: rounded, it spoils the directions that data
+        # say little about far less than the precision itself would, whose eigenvalues are from 1 to N/σ²
+        self.register_buffer("M", mean.new_zeros(A, D))
+        self.register_buffer("L_C", torch.eye(A, dtype=mean.dtype, device=mean.device))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=mean.device))
+
+    @property
+    def hyperparameters(self) -> list[nn.Parameter]:
+        """All that is learnt by gradients but the encoder."""
+        return [*super().hyperparameters, self.Z]
+
+    def forward(self, X: Tensor, rows: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
+        """Negative bound in nats for each entry of the data, estimated from a batch. In training q(u) takes a step."""
+        B, D = X.shape
+        mu, var = self.encoder(self._blurred(X, generator), rows)
+        Z, log_prior = drawn(mu, var, generator)
+        Phi, k = self._features(Z)
+        log_p, r = inducing_bound(self._scaled(X), Phi, k, self.noise, self.M, self.L_C, n_total)
+        if self.training:
+            self._natural_step(Phi.detach(), r.detach(), n_total)
+        objective = log_p + n_total / B * log_prior.sum() + self._hyperprior()
+        if self.scales is not None:
+            objective = objective - n_total * self.scales.log().sum()
+        return -objective / (n_total * D)
+
+    def _scaled(self, X: Tensor) -> Tensor:
+        """Rows as the GP sees them: centred, in units of their features."""
+        return X - self.mean if self.scales is None else (X - self.mean) / self.scales
+
+    def _features(self, Z: Tensor) -> tuple[Tensor, Tensor]:
+        """φ of every row [B, A], and k_nn [B]."""
+        A = len(self.Z)
+        K, k = covariances(self.kernel, torch.cat([self.Z, Z]), A)  # [A + B, A], [A + B]
+        eye = torch.eye(A, dtype=Z.dtype, device=Z.device)
+        L = cholesky(K[:A] + JITTER[Z.dtype] * k[:A].mean() * eye)
+        return K[A:] @ torch.linalg.solve_triangular(L, eye, upper=False).T, k[A:]
+
+    @torch.no_grad()
+    def _natural_step(self, Phi: Tensor, r: Tensor, n_total: int) -> None:
+        """Move q(v) a share ρ of the way to its optimum for the batch."""
+        # S⁻¹ ← (1−ρ) S⁻¹ + ρ (I + w ΦᵀΦ)          M ← M + ρ S (w Φᵀr − M)          w = N/(B σ²)
+        rho = max(len(Phi) / n_total, LEAST_STEP, 1 / (1 + int(self.steps)))
+        w = n_total / len(Phi) / self.noise
+        L_C = self.L_C.double()
+        C = (1 - rho) * (L_C @ L_C.T) + (rho * w * (Phi.T @ Phi)).double()
+        C.diagonal().add_(rho)
+        L_C = cholesky(C)
+        step = torch.cholesky_solve((w * (Phi.T @ r) - self.M).double(), L_C)
+        # New tensors: the gradient of this step still needs the old ones
+        self.M, self.L_C = self.M + rho * step.to(self.M.dtype), L_C.to(self.M.dtype)
+        self.steps.add_(1)
+
+    @torch.no_grad()
+    def settle(self, batches: Iterable[tuple[Tensor, Tensor]], draws: int = 1) -> None:
+        """Put q(v) at its optimum for all rows X [B, D] and latents Z [B, Q], every row in so many of the pairs."""
+        # S⁻¹ = I + 1/σ² Σ E φφᵀ          M = S 1/σ² Σ E φ xᵀ
+        A, D = self.M.shape
+        C, P = (torch.zeros(A, n, dtype=torch.float64, device=self.M.device) for n in (A, D))
+        for X, Z in batches:
+            Phi = self._features(Z)[0].double()
+            C.addmm_(Phi.T, Phi)
+            P.addmm_(Phi.T, self._scaled(X).double())
+        noise = draws * self.noise.double()
+        L_C = cholesky(C / noise + torch.eye(A, dtype=C.dtype, device=C.device))
+        self.L_C.copy_(L_C)
+        self.M.copy_(torch.cholesky_solve(P / noise, L_C))
+
+    def posterior(self) -> "InducingPosterior":
+        """The decoder with q(u) as it is."""
+        return InducingPosterior(self.kernel, self.noise, self.Z, self.M, self.L_C, self.mean, self.scales)
+
+
+class InducingPosterior(Posterior):
+    """p(x* | z*) from q(u): a Posterior in all but where its numbers come from.
+
+    Parameters
+    ----------
+    kernel, noise, mean, scales
+        As of `Posterior`.
+    Z : Tensor [A, Q]
+        Inducing inputs.
+    M, L_C : Tensor [A, D], [A, A]
+        q(v), as of `inducing_bound`.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        noise: Tensor,
+        Z: Tensor,
+        M: Tensor,
+        L_C: Tensor,
+        mean: Tensor,
+        scales: Tensor | None = None,
+    ) -> None:
+        self.Z, self.X, self.mean = Z.detach(), mean.new_empty(0, len(mean)), mean
+        self.scales = (torch.ones_like(mean[:1]) if scales is None else scales.detach()).double()
+        self.kernel = deepcopy(kernel).double().requires_grad_(False)
+        self.noise = noise.detach().double()
+        with torch.no_grad():
+            K, k = covariances(self.kernel, self.Z.double(), len(Z))
+            eye = torch.eye(len(Z), dtype=K.dtype, device=K.device)
+            # The jitter of training: φ has to be what it was
+            L = cholesky(K + JITTER[Z.dtype] * k.mean() * eye)
+            L_inv = torch.linalg.solve_triangular(L, eye, upper=False)
+            # m = k_*u L⁻ᵀ M          c = k_** + σ² − k_*u L⁻ᵀ (I − S) L⁻¹ k_u*
+            self.alpha = L_inv.T @ M.double() * self.scales  # [A, D]
+            # S⁻¹ ⪰ I, so that I − S = U diag(w) Uᵀ with 0 ≤ w < 1.   T lower, TᵀT = L⁻ᵀ (I − S) L⁻¹, by Gram–Schmidt
+            # from the last column: T then stands where L⁻¹ stands in a Posterior
+            C = L_C.double() @ L_C.double().T
+            values, U = torch.linalg.eigh(C)
+            root = (1 - 1 / values.clamp_min(1)).sqrt()[:, None] * (U.T @ L_inv)  # [A, A]
+            self.L_inv = torch.linalg.qr(root.flip(1)).R.flip(0, 1)

@@ -1,0 +1,227 @@
+"""The variational autoencoder: the decoder is a network, Q-400-D, instead of a Gaussian process.
+
+    Σ_n E_q(z_n)[ log N(x_n | m(z_n), diag c(z_n)) ] − KL[q(z_n) ‖ N(0, I)]
+
+A batch estimates the sum with the weight N/B, as for the other decoders. What the network does not know is that it has
+seen nothing somewhere: c(z) is the spread of data around the mean, and need not grow away from them.
+"""
+
+import math
+from copy import deepcopy
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sasgp.encoders import Encoder
+from sasgp.models.latent import drawn
+from sasgp.models.sas import NOISE_SD, noise_bytes
+from sasgp.objective import LOG_2PI
+from sasgp.posterior import BLOCK_ELEMENTS, Predictive
+
+__all__ = ["NetworkPosterior", "Perceptron", "VAEDecoder"]
+
+HIDDEN = 400  # the paper's decoder
+ANCHORS = 64  # draws of the prior that the decoder's own noise is averaged over
+
+Output = Literal["linear", "sigmoid"]
+Variance = Literal["head", "shared", "mean"]
+
+
+class Perceptron(nn.Module):
+    """m(z) and c(z): one hidden layer with softplus, then a layer for the mean and, it may be, one for the variance.
+
+    Parameters
+    ----------
+    mean : Tensor [D]
+        Training mean, which the output starts from.
+    variance : float
+        Of a typical feature.
+    n_components : int
+        Q.
+    noise : float
+        c to start from.
+    least : Tensor [D]
+        Standard deviations that the head does not go below: of a feature that never varies in training, density would
+        grow without end.
+    output : str
+        "linear": m = mean + s·h(z), in units of the data's deviation s. "sigmoid": m = sigmoid(h(z)).
+    spread : str
+        "head": c_d = least_d² + s² softplus(g_d(z)). "shared": one number. "mean": c = softplus(m).
+    generator : torch.Generator
+        Draws the initial weights.
+    """
+
+    mean: Tensor
+    unit: Tensor
+    least: Tensor
+
+    def __init__(
+        self,
+        mean: Tensor,
+        variance: float,
+        n_components: int,
+        *,
+        noise: float,
+        least: Tensor,
+        output: Output,
+        spread: Variance,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        D = len(mean)
+        self.output, self.spread = output, spread
+        self.register_buffer("mean", mean)
+        self.register_buffer("unit", mean.new_tensor(variance**0.5))
+        self.register_buffer("least", least)
+        self.hidden = _linear(n_components, HIDDEN, generator)
+        self.location = _linear(HIDDEN, D, generator)
+        self.scale = _linear(HIDDEN, D, generator) if spread == "head" else None
+        self.log_noise = nn.Parameter(torch.tensor(math.log(noise))) if spread == "shared" else None
+        with torch.no_grad():
+            # At first every z is decoded to about the mean, with all of the noise
+            self.location.bias.copy_(torch.special.logit(mean, 0.01) if output == "sigmoid" else torch.zeros(D))
+            if self.scale is not None:
+                self.scale.bias.fill_(math.log(math.expm1(noise / variance)))
+        self.to(mean.device, mean.dtype)
+
+    def forward(self, Z: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean [M, D] and variance of an observation at each z: [M, D], or where it is shared [1]."""
+        h = F.softplus(self.hidden(Z))
+        raw = self.location(h)
+        mean = torch.sigmoid(raw) if self.output == "sigmoid" else self.mean + self.unit * raw
+        if self.scale is not None:
+            return mean, self.least.square() + self.unit.square() * F.softplus(self.scale(h))
+        return mean, F.softplus(mean) if self.log_noise is None else self.log_noise.exp()[None]
+
+
+def _linear(n_in: int, n_out: int, generator: torch.Generator) -> nn.Linear:
+    """A layer started as torch starts it, but from the given generator."""
+    linear: nn.Linear = nn.utils.skip_init(nn.Linear, n_in, n_out)  # type: ignore[no-untyped-call]
+    for parameter in linear.parameters():
+        nn.init.uniform_(parameter, -1 / math.sqrt(n_in), 1 / math.sqrt(n_in), generator=generator)
+    return linear
+
+
+def log_density(X: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+    """The log density log N(x | m, diag c) of each row, [M]."""
+    # −½ Σ_d [ log 2π c + (x − m)² / c ]
+    return -0.5 * (LOG_2PI + var.log() + (X - mean).square() / var).sum(1)
+
+
+class VAEDecoder(nn.Module):
+    """Encoder and decoder network under one objective.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        q(z|x).
+    decoder : Perceptron
+        p(x|z).
+    anchors : Tensor [64, Q]
+        Draws of the prior, which the decoder's own noise is averaged over.
+    encoder_noise : float
+        s, the noise on the encoder's input in training, in units of that.
+    """
+
+    settle_rate = 5e-3  # of `start.settle`
+
+    anchors: Tensor
+
+    def __init__(self, encoder: Encoder, decoder: Perceptron, anchors: Tensor, encoder_noise: float = 0.0) -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+        self.register_buffer("anchors", anchors)
+        self.encoder_noise = encoder_noise
+
+    @property
+    def mean(self) -> Tensor:
+        """Training mean [D]."""
+        return self.decoder.mean
+
+    @property
+    def feature_noise(self) -> Tensor:
+        """Variance of an observation averaged over the prior of z, [D] or [1]."""
+        var: Tensor = self.decoder(self.anchors)[1]
+        return var if var.ndim == 1 else var.mean(0)
+
+    @property
+    def hyperparameters(self) -> list[nn.Parameter]:
+        """All that is learnt but the encoder."""
+        return list(self.decoder.parameters())
+
+    def forward(self, X: Tensor, rows: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
+        """Negative ELBO in nats for each entry of the data, estimated from a batch."""
+        mu, var = self.encoder(self._blurred(X, generator), rows)
+        Z, log_prior = drawn(mu, var, generator)
+        return -(log_density(X, *self.decoder(Z)) + log_prior).sum() / X.numel()
+
+    def _blurred(self, X: Tensor, generator: torch.Generator) -> Tensor:
+        """What the encoder sees in training: rows with fresh noise of the decoder's own size, as for a SASDecoder."""
+        if not (self.encoder_noise and self.encoder.amortised):
+            return X
+        with torch.no_grad():
+            sd = self.encoder_noise / NOISE_SD * self.feature_noise.sqrt()
+        return torch.addcmul(X, noise_bytes(X.shape, generator).to(X.device).to(X.dtype), sd)
+
+    def parameter_groups(self, learning_rate: float, hyper_learning_rate: float) -> list[dict[str, object]]:
+        """Groups for Adam: the encoder, then the decoder."""
+        return [
+            {"params": list(self.encoder.parameters()), "lr": learning_rate, "rows": not self.encoder.amortised},
+            {"params": self.hyperparameters, "lr": hyper_learning_rate},
+        ]
+
+    @torch.no_grad()
+    def monitor(self) -> dict[str, float]:
+        """What a progress bar shows of the model."""
+        return {"noise": float(self.feature_noise.mean())}
+
+    def posterior(self, Z: Tensor | None = None) -> "NetworkPosterior":
+        """The decoder as it is. Z [S, Q] are latents to search from; by default draws of the prior."""
+        return NetworkPosterior(self.decoder, self.anchors if Z is None else Z)
+
+
+class NetworkPosterior(Predictive):
+    """p(x | z) of a decoder network, in float64 as a `Posterior` is.
+
+    Parameters
+    ----------
+    decoder : Perceptron
+        It is copied: training may go on without a word to this one.
+    Z : Tensor [S, Q]
+        Latents of training rows.
+    """
+
+    def __init__(self, decoder: Perceptron, Z: Tensor) -> None:
+        self.Z, self.mean = Z, decoder.mean
+        self.X = self.mean.new_empty(0, len(self.mean))
+        self.decoder = deepcopy(decoder).double().requires_grad_(False)
+
+    @property
+    def feature_noise(self) -> Tensor:
+        """Variance of an observation averaged over the latents Z, [D] or [1]: a network knows no other noise."""
+        var: Tensor = self.decoder(self.Z.double())[1]
+        return var if var.ndim == 1 else var.mean(0)
+
+    @property
+    def block_size(self) -> int:
+        """Queries answered at a time."""
+        return max(1, BLOCK_ELEMENTS // max(HIDDEN, len(self.mean)))
+
+    def predict(self, Z: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean [M, D] and variance of an observation at each z: [M, D], or [M, 1] where it is shared."""
+        parts = [self.decoder(Z[block].double()) for block in self.blocks(len(Z))]
+        mean, var = (torch.cat(part).to(self.mean.dtype) for part in zip(*parts, strict=True))
+        return mean, var if var.ndim == 2 else var[:1].expand(len(Z), 1)
+
+    def log_density(self, X: Tensor, Z: Tensor) -> Tensor:
+        """The log density log N(x | m(z), diag c(z)) of each row, [M]. Differentiable in Z."""
+        return log_density(X.double(), *self.decoder(Z.double())).to(X.dtype)
+
+    def sample(self, Z: Tensor, generator: torch.Generator, *, noise: bool = True) -> Tensor:
+        """Draw [M, D] at the given z. Without noise it is the mean: the network is one function."""
+        mean, var = self.predict(Z)
+        if not noise:
+            return mean
+        return mean + var.sqrt() * torch.randn(mean.shape, generator=generator, dtype=mean.dtype).to(mean.device)

@@ -1,0 +1,174 @@
+"""What is run: every table and figure of the paper as a list of runs, the most important first.
+
+A run that several of them need is one run and one file, named after the first. Nothing heavy is imported here.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+__all__ = ["EXPERIMENTS", "Run", "queue"]
+
+# Passes over the data of every run that is not the exact GP-LVM; the paper used up to 300
+EPOCHS = {"mnist": 30, "fashion-mnist": 30, "cifar10": 15}
+EXACT_EPOCHS, EXACT_ROWS = 300, 2000  # an epoch is one step there, of EXACT_ROWS³ operations
+BATCH = 1024
+# The paper's encoder sees rows as they are. Noise on them keeps an encoder of few rows from memorising them; of MNIST's
+# 60 000, trained on 50 000 and judged by the others, it cost .02 of 1-NN accuracy (.746 for .770) for .001 of NLPD
+PLAIN: dict[str, Any] = {"encoder_noise": 0.0}
+SIZES = (400, 200, 100)  # of active sets, and numbers of inducing points
+EVIDENCE_ROWS = 40_000
+QUICK_ROWS = 500
+
+Measure = Literal["quality", "fewer", "latents", "evidence"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A model to train, and what to measure.
+
+    Parameters
+    ----------
+    name
+        Of the file, without the seed.
+    data
+        The name of a data set with a test split.
+    estimator
+        A class of `sasgp`, or one of those made for comparison: PCA, FirstTerm, SecondTerm.
+    settings
+        Of the estimator, where they are not its defaults.
+    seed
+        Of all that is random.
+    measures
+        "quality": reconstruction of test rows and nearest neighbours. "fewer": the former with 400 support points.
+        "latents": positions and uncertainty, for figures. "evidence": log p(X|Z), exactly and by active sets.
+    rows
+        Rows to use where those of the data set are too many, drawn at random: to train on, or for the evidence.
+    """
+
+    name: str
+    data: str
+    estimator: str
+    settings: Mapping[str, Any]
+    seed: int
+    measures: tuple[Measure, ...] = ("quality",)
+    rows: int | None = None
+
+    @property
+    def title(self) -> str:
+        """What its files are called."""
+        return f"{self.name}-seed{self.seed}"
+
+
+def _sas(table: str, data: str, latents: str, A: int, seed: int, *, estimator: str = "SASGP", **more: Any) -> Run:
+    settings = {"latents": latents, "active_set_size": A, "batch_size": BATCH, "max_epochs": EPOCHS[data], **PLAIN}
+    settings |= more
+    kind = latents if estimator == "SASGP" else estimator.removesuffix("Term").lower()
+    signs = {"batch_size": "B", "n_components": "Q"}
+    name = "-".join([table, data, kind, f"A{A}", *(f"{signs[key]}{value}" for key, value in more.items())])
+    drawn = table == "table1" and SIZES[0] == A and seed == 0 and data != "cifar10"
+    measures: tuple[Measure, ...] = ("quality", "fewer", "latents") if drawn else ("quality", "fewer")
+    return Run(name, data, estimator, settings, seed, measures)
+
+
+def _other(table: str, data: str, kind: str, estimator: str, seed: int, *, rows: int | None = None, **more: Any) -> Run:
+    measures: tuple[Measure, ...] = ("quality", "latents") if table == "table2" and seed == 0 else ("quality",)
+    return Run(f"{table}-{data}-{kind}", data, estimator, more, seed, measures, rows)
+
+
+def _inducing(table: str, data: str, M: int, seed: int, batch: int = BATCH) -> Run:
+    kind = f"inducing-M{M}" + f"-B{batch}" * (batch != BATCH)
+    settings = {"n_inducing": M, "batch_size": batch, "max_epochs": EPOCHS[data], **PLAIN}
+    return _other(table, data, kind, "BayesianGPLVM", seed, **settings)
+
+
+def table1(seed: int) -> list[Run]:
+    """Reconstruction: rmse, mae and nlpd for point and Bayesian latents, three sizes of the active set."""
+    return [
+        _sas("table1", data, latents, A, seed) for data in EPOCHS for A in SIZES for latents in ("bayesian", "point")
+    ]
+
+
+def table2(seed: int) -> list[Run]:
+    """1-NN accuracy beside other models."""
+    return [run for data in ("mnist", "fashion-mnist") for run in _beside(data, seed)]
+
+
+def _beside(data: str, seed: int) -> list[Run]:
+    return [
+        _sas("table1", data, "bayesian", SIZES[0], seed),
+        _sas("table1", data, "point", SIZES[0], seed),
+        _other("table2", data, "pca", "PCA", seed),
+        *(
+            _other("table2", data, f"vae-{variance}", "VAE", seed, variance=variance, max_epochs=EPOCHS[data], **PLAIN)
+            for variance in ("head", "mean")
+        ),
+        _inducing("table2", data, SIZES[-1], seed),
+        _other("table2", data, f"gplvm-N{EXACT_ROWS}", "GPLVM", seed, rows=EXACT_ROWS, max_epochs=EXACT_EPOCHS),
+        *(_inducing("table2", data, M, seed) for M in SIZES[-2::-1]),
+    ]
+
+
+def fig2(_: int) -> list[Run]:
+    """The objective against time for several sizes of the active set."""
+    more = [_sas("fig2", "mnist", latents, 800, 0) for latents in ("bayesian", "point")]
+    return [run for run in table1(0) if run.data == "mnist"] + more
+
+
+def fig3(_: int) -> list[Run]:
+    """Latent spaces of MNIST."""
+    return _beside("mnist", 0)
+
+
+def fig4(_: int) -> list[Run]:
+    """Latent spaces of Fashion-MNIST."""
+    return _beside("fashion-mnist", 0)
+
+
+def fig5(_: int) -> list[Run]:
+    """The objective against time for active sets and inducing points; SAS_A beside the exact evidence."""
+    exact = replace(
+        _sas("table1", "mnist", "bayesian", 400, 0),
+        name=f"fig5-mnist-evidence-N{EVIDENCE_ROWS}",
+        measures=("evidence",),
+        rows=EVIDENCE_ROWS,
+    )
+    runs = [exact]
+    for B in (BATCH, BATCH // 2, 2 * BATCH):
+        for A in (SIZES[0], SIZES[-1]):
+            if B == BATCH:
+                runs += [_sas("table1", "mnist", "bayesian", A, 0), _inducing("table2", "mnist", A, 0)]
+            else:
+                runs += [_sas("fig5", "mnist", "bayesian", A, 0, batch_size=B), _inducing("fig5", "mnist", A, 0, B)]
+    return runs
+
+
+def appendix(seed: int) -> list[Run]:
+    """Three and four latent dimensions."""
+    return [_sas("appendix", "mnist", "bayesian", 400, seed, n_components=Q) for Q in (3, 4)]
+
+
+def ablation(seed: int) -> list[Run]:
+    """Eq. 6 without its second term, and without its first."""
+    both = _sas("table1", "mnist", "bayesian", 400, seed)
+    terms = ("FirstTerm", "SecondTerm")
+    return [both, *(_sas("ablation", "mnist", "bayesian", 400, seed, estimator=term) for term in terms)]
+
+
+EXPERIMENTS: dict[str, Callable[[int], list[Run]]] = {
+    experiment.__name__: experiment for experiment in (table1, table2, ablation, appendix, fig2, fig3, fig4, fig5)
+}
+
+
+def queue(names: Iterable[str], seeds: Sequence[int], *, quick: bool = False) -> list[Run]:
+    """Runs of experiments, each once, seed by seed: whatever the queue is cut at, a smaller table is complete.
+
+    With `quick` every data set is a part of digits and every model trains for one epoch: a rehearsal.
+    """
+    runs = {run.title: run for seed in seeds for name in names for run in EXPERIMENTS[name](seed)}
+    return [_rehearsed(run) if quick else run for run in runs.values()]
+
+
+def _rehearsed(run: Run) -> Run:
+    settings = {key: 1 if key == "max_epochs" else value for key, value in run.settings.items()}
+    return replace(run, data="digits", settings=settings, rows=QUICK_ROWS)

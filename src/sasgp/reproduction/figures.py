@@ -1,0 +1,170 @@
+"""Figures made of the files that runs left."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from sasgp.plots.looks import INK, PALETTE, UNCERTAINTY, plain
+from sasgp.reproduction.experiments import EXPERIMENTS, Run
+from sasgp.reproduction.results import Results, model_name
+from sasgp.reproduction.running import Record
+
+__all__ = ["CAN_DRAW", "CAPTIONS", "DRAW", "caption"]
+
+CAPTIONS = {
+    "fig2": "The objective against the time of training for several sizes of the active set, MNIST",
+    "fig3": "Latent spaces of MNIST: training rows above, test rows below, grey where the decoder is uncertain",
+    "fig4": "Latent spaces of Fashion-MNIST, in the same way",
+    "fig5": (
+        "Left: the objective against the time of training, active sets and inducing points, for several sizes of the "
+        "batch. Right: SAS_A and the exact log p(X|Z) of one model"
+    ),
+}
+WIDTHS = {512: 0.8, 1024: 1.6, 2048: 2.8}  # of lines, for sizes of the batch
+
+
+def caption(name: str, results: Results) -> str:
+    """What a figure shows, and whether its times can be compared."""
+    text = f"{CAPTIONS[name]}."
+    if name not in ("fig2", "fig5"):
+        return text
+    machines = [record["machine"] for records in results.of(name).values() for record in records if record["curve"]]
+    threads, jobs = ({machine[key] for machine in machines} for key in ("threads", "jobs"))
+    if max(len(threads), len(jobs)) > 1:
+        return f"{text} Runs had different shares of the machine: their times are not comparable."
+    share = f" Threads of every run: {threads.pop()}; runs at the same time: {jobs.pop()}." if machines else ""
+    return f"{text}{share}"
+
+
+# ---------------------------------------------------------------------------------------------------- curves
+
+
+def _curves(results: Results, name: str) -> list[tuple[Run, Record]]:
+    runs = [(run, results.records(run.name)) for run in EXPERIMENTS[name](0) if "quality" in run.measures]
+    return [(run, records[0]) for run, records in runs if records]
+
+
+def _draw_curve(axes: Axes, record: Record, **style: Any) -> None:
+    seconds, loss = ([epoch[key] for epoch in record["curve"]] for key in ("seconds", "loss"))
+    axes.plot(seconds, [-value for value in loss], marker="o" if len(loss) < 2 else None, **style)
+
+
+def _finish(axes: Axes, x: str, y: str = "objective (nats for each value)") -> None:
+    axes.set(xlabel=x, ylabel=y)
+    plain(axes)
+    axes.grid(color="#e5e5e5", lw=0.8)
+    axes.set_axisbelow(True)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(frameon=False, fontsize=8, loc="lower right")
+
+
+def _colour(size: int) -> str:
+    return PALETTE[{100: 1, 200: 2, 400: 0, 800: 4}[size]]
+
+
+def fig2(results: Results) -> Figure:
+    """The objective against time for several sizes of the active set."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    panels = dict(zip(("point", "bayesian"), figure.subplots(1, 2, sharey=True), strict=True))
+    for run, record in sorted(_curves(results, "fig2"), key=lambda found: found[0].settings["active_set_size"]):
+        A = run.settings["active_set_size"]
+        _draw_curve(panels[run.settings["latents"]], record, color=_colour(A), lw=1.8, label=f"A = {A}")
+    for latents, axes in panels.items():
+        axes.set_title(f"{latents} latents", loc="left", color=INK, fontsize=10)
+        axes.set_xscale("log")
+        _finish(axes, "seconds")
+    return figure
+
+
+def fig5(results: Results) -> Figure:
+    """The objective against time for active sets and inducing points; SAS_A beside the exact evidence."""
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=[1.6, 1])
+    for run, record in _curves(results, "fig5"):
+        A, B = run.settings.get("active_set_size") or run.settings["n_inducing"], run.settings["batch_size"]
+        sas = run.estimator == "SASGP"
+        label = f"{'SAS, A' if sas else 'inducing, M'} = {A}, B = {B}"
+        _draw_curve(left, record, color=_colour(A), lw=WIDTHS[B], ls="-" if sas else "--", label=label)
+    left.set_xscale("log")
+    _finish(left, "seconds")
+    for found in _evidence(results):
+        exact = found["exact"]
+        right.axhline(exact["per_value"], color=INK, lw=1.2, label=f"exact, N = {exact['n_rows']}")
+        estimates = [estimate for name, estimate in found.items() if name != "exact"]
+        right.errorbar(
+            [estimate["active_set_size"] for estimate in estimates],
+            [estimate["per_value"] for estimate in estimates],
+            [2 * estimate["standard_error_per_value"] for estimate in estimates],
+            color=PALETTE[0],
+            marker="o",
+            ms=4,
+            label="SAS$_A$, ± two standard errors",
+        )
+    _finish(right, "size of the active set, A", "log p(X|Z) (nats for each value)")
+    return figure
+
+
+def _evidence(results: Results) -> list[Record]:
+    found = (record["metrics"] for records in results.of("fig5").values() for record in records)
+    return [metrics for metrics in found if "exact" in metrics]
+
+
+# ---------------------------------------------------------------------------------------------------- latent spaces
+
+
+def _kept(results: Results, name: str) -> Iterable[tuple[Run, Any]]:
+    """Runs with the arrays that they kept; of models with inducing points the largest alone."""
+    kinds = set()
+    for run in sorted(EXPERIMENTS[name](0), key=lambda run: -run.settings.get("n_inducing", 0)):
+        kind = run.name if run.estimator != "BayesianGPLVM" else run.estimator
+        path = results.out / f"{run.title}.npz"
+        if results.records(run.name) and path.exists() and kind not in kinds:
+            kinds.add(kind)
+            with np.load(path) as arrays:
+                yield run, dict(arrays)
+
+
+def _latent_spaces(name: str) -> Callable[[Results], Figure]:
+    def draw(results: Results) -> Figure:
+        models = list(_kept(results, name))
+        figure = Figure(figsize=(2.3 * len(models), 4.9), layout="constrained")
+        panels = figure.subplots(2, len(models), squeeze=False)
+        for (run, arrays), column in zip(models, panels.T, strict=True):
+            column[0].set_title(model_name(run).replace(", ", "\n", 1), color=INK, fontsize=9)
+            for axes, part in zip(column, ("", "_test"), strict=True):
+                _draw_latents(axes, arrays["std"], arrays["extent"], arrays[f"Z{part}"], arrays[f"y{part}"])
+        for axes, label in zip(panels[:, 0], ("training rows", "test rows"), strict=True):
+            axes.set_ylabel(label)
+        return figure
+
+    return draw
+
+
+def _draw_latents(axes: Axes, std: Any, extent: Any, Z: Any, y: Any) -> None:
+    std = std.astype(np.float64)
+    # A decoder equally certain everywhere looks so: shades span at least a fifth of the largest
+    top = max(std.max(), std.min() + 0.2 * std.max())
+    axes.imshow(std, extent=tuple(extent), origin="lower", cmap=UNCERTAINTY, vmin=std.min(), vmax=top, zorder=0)
+    order = np.random.default_rng(0).permutation(len(Z))[:5000]  # as many of either, in no order of classes
+    colours = np.array(PALETTE)[y[order] % len(PALETTE)]
+    z0, z1 = Z[order].T.astype(np.float64)
+    axes.scatter(z0, z1, s=1.5, c=colours, linewidths=0, rasterized=True, zorder=2)
+    axes.set(xlim=extent[:2], ylim=extent[2:], xticks=[], yticks=[])
+    plain(axes)
+
+
+DRAW: dict[str, Callable[[Results], Figure]] = {
+    "fig2": fig2,
+    "fig3": _latent_spaces("fig3"),
+    "fig4": _latent_spaces("fig4"),
+    "fig5": fig5,
+}
+CAN_DRAW: dict[str, Callable[[Results], bool]] = {
+    "fig2": lambda results: bool(_curves(results, "fig2")),
+    "fig3": lambda results: any(True for _ in _kept(results, "fig3")),
+    "fig4": lambda results: any(True for _ in _kept(results, "fig4")),
+    "fig5": lambda results: bool(_curves(results, "fig5") or _evidence(results)),
+}

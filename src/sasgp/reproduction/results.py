@@ -1,0 +1,51 @@
+"""What finished runs have left, read back."""
+
+import re
+from pathlib import Path
+
+from sasgp.reproduction.experiments import EXPERIMENTS, Run, queue
+from sasgp.reproduction.running import Record, finished
+
+__all__ = ["Results", "model_name"]
+
+
+class Results:
+    """Records of finished runs, for whatever seeds there are.
+
+    Parameters
+    ----------
+    out
+        The folder with their files. Those that were made with other settings than asked for now do not count.
+    quick
+        Whether they are a rehearsal's.
+    """
+
+    def __init__(self, out: Path, *, quick: bool = False) -> None:
+        self.out = out
+        seeds = {int(found[1]) for path in out.glob("*.json") if (found := re.search(r"-seed(\d+)\.json$", path.name))}
+        self._records: dict[str, list[Record]] = {}
+        for run in queue(EXPERIMENTS, sorted(seeds), quick=quick):
+            if (record := finished(run, out)) is not None:
+                self._records.setdefault(run.name, []).append(record)
+
+    def records(self, name: str) -> list[Record]:
+        """Of a run's name, one for each seed."""
+        return self._records.get(name, [])
+
+    def of(self, experiment: str) -> dict[str, list[Record]]:
+        """Records of the runs of an experiment that are finished, by their names and in their order."""
+        return {run.name: found for run in EXPERIMENTS[experiment](0) if (found := self.records(run.name))}
+
+
+def model_name(run: Run) -> str:
+    """What tables and figures call a model."""
+    settings = run.settings
+    return {
+        "SASGP": f"SAS, {settings.get('latents')}, A = {settings.get('active_set_size')}",
+        "BayesianGPLVM": f"Bayesian GP-LVM, M = {settings.get('n_inducing')}",
+        "VAE": f"VAE, variance from {'its own head' if settings.get('variance') == 'head' else 'the mean'}",
+        "GPLVM": f"exact GP-LVM, {run.rows} rows",
+        "PCA": "PCA",
+        "FirstTerm": "first term only",
+        "SecondTerm": "second term only",
+    }[run.estimator]
