@@ -4,14 +4,16 @@ python -m benchmarks figures
 """
 
 import json
+import math
 import re
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, ScalarFormatter
+from matplotlib.ticker import LogFormatter, NullFormatter
 
 from sasgp.plots.looks import INK, OTHERS, PALETTE, plain
 
@@ -49,7 +51,8 @@ def floor(result: dict[str, Any]) -> Figure:
         axes.set_title(f"D = {D}", color=INK, fontsize=10)
         plain(axes)
     figure.axes[0].set_ylabel("time of a step / its matrix products")
-    figure.axes[-1].legend(frameon=False, fontsize=8, labelcolor=INK, loc="lower right")
+    handles, names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, frameon=False, fontsize=8, labelcolor=INK, loc="outside right upper")
     return figure
 
 
@@ -64,8 +67,14 @@ def scaling(result: dict[str, Any]) -> Figure:
         axes.loglog(x, y, "o-", color=NAVY, ms=4, lw=1.2)
         axes.fill_between(x, low, high, color=BLUE, alpha=0.5, lw=0)
         axes.set(xlabel=name, ylabel=sweep["unit"])
-        axes.set_title(f"{name}$^{{{sweep['exponent']:.2f}}}$", color=INK, fontsize=10)
-        _logarithmic(axes, x)
+        axes.set_title(f"∝ {name}$^{{{sweep['exponent']:.2f}}}$", color=INK, fontsize=10)
+        middle = math.sqrt(min(low) * max(high))
+        axes.set_ylim(
+            min(0.8 * min(low), middle / 3), max(1.25 * max(high), 3 * middle)
+        )  # noise must not look like growth
+        axes.set_xticks(x, [f"{tick:,}" if tick < 10**5 else f"$10^{len(str(tick)) - 1}$" for tick in x])
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        _plain_logarithmic(axes, axes.yaxis)
     for axes in panels[len(sweeps) :]:
         axes.set_visible(False)
     return figure
@@ -102,20 +111,23 @@ def quality(result: dict[str, Any]) -> Figure:
     density.set_ylabel("NLPD, nats a value; lower is better")
     for axes in (accuracy, density):
         axes.set(xscale="log", xlabel="seconds from the start of the process")
-        axes.xaxis.set_major_formatter(ScalarFormatter())
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        plain(axes)
+        _plain_logarithmic(axes, axes.xaxis)
     accuracy.legend(frameon=False, fontsize=8, labelcolor=INK, loc="lower right")
     return figure
 
 
-def _logarithmic(axes: Axes, ticks: list[int]) -> None:
-    """Ticks where sizes were measured; plain numbers upright."""
-    axes.set_xticks(ticks, [f"{tick:,}" if tick < 10**5 else f"$10^{len(str(tick)) - 1}$" for tick in ticks])
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_major_formatter(ScalarFormatter())
-    axes.yaxis.set_minor_formatter(ScalarFormatter(minor_thresholds=(1, 0.4)))
+class Plain(LogFormatter):
+    """Ticks of a logarithmic axis that LogFormatter would label, without its powers of ten."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:g}" if super().__call__(x, pos) else ""
+
+
+def _plain_logarithmic(axes: Axes, axis: Axis) -> None:
+    """Numbers, not powers of ten, along a logarithmic axis."""
     plain(axes)
+    axis.set_major_formatter(Plain())
+    axis.set_minor_formatter(Plain(minor_thresholds=(2, 0.5)))
     axes.tick_params(which="minor", length=0, labelsize=7, labelcolor=INK)
 
 

@@ -140,7 +140,7 @@ def run(*, quick: bool, file: Path | None = None) -> dict[str, Any]:
         n_rows = len(np.load(path, mmap_mode="r"))
         return {
             "disk": from_disk(path, rounds, seconds),
-            "peak resident memory, MB": {str(n): peak(path, n) for n in (IN_MEMORY, n_rows)},
+            "peak resident memory, MB": {str(n): peak(path, n) for n in (IN_MEMORY, n_rows)[quick:]},
             "ranks": two_ranks(rounds, stretch),
         }
 
