@@ -278,12 +278,12 @@ def test_inducing_points_are_a_strong_baseline(digits):
 
 def test_the_vae_is_a_baseline(digits):
     X, X_test, y, y_test = digits
-    model = VAE(max_epochs=60, random_state=0).fit(X)
+    model = VAE(variance="shared", max_epochs=40, batch_size=512, random_state=0).fit(X)
     Z_test = model.transform(X_test)
     assert model.output_ == "sigmoid"
-    assert rmse(X_test, model.predict(Z_test)) < 0.231
+    assert rmse(X_test, model.predict(Z_test)) < 0.231  # PCA's
     assert knn_accuracy(model.embedding_, y, Z_test, y_test) > 0.5
-    assert model.score(X_test) / 64 > 0.9
+    assert -model.score_samples(X_test, n_samples=0).mean() / 64 < -0.046  # PCA's
 
 
 def test_everything_that_a_decoder_does(model, digits, tmp_path):
