@@ -125,7 +125,7 @@ class VAEDecoder(nn.Module):
         s, the noise on the encoder's input in training, in units of that.
     """
 
-    settle_rate = 5e-3  # of `start.settle`
+    settle_rate = 5e-3  # of `start.settle`: less than kernel and noise can bear
 
     anchors: Tensor
 
