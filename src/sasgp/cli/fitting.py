@@ -31,9 +31,7 @@ __all__ = ["DEFAULTS", "Options", "fit"]
 class Options(NetworkSettings, InducingSettings, Settings):
     __doc__ = "What a user may choose.\n" + documented(Settings, InducingSettings, NetworkSettings)
 
-    # The model's own defaults
-    latents: Literal["bayesian", "point"] | None = None  # type: ignore[assignment]
-    hyper_learning_rate: float | None = None  # type: ignore[assignment]
+    latents: Literal["bayesian", "point"] | None = None  # type: ignore[assignment]  # the model's own default
     random_state: int | None = 0  # a command gives the same result again unless asked not to
     verbose: bool = True
 

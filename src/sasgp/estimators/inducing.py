@@ -20,7 +20,7 @@ from sasgp.train import generator
 
 __all__ = ["BayesianGPLVM"]
 
-FINAL_ROWS = 20_000  # latents, at the least, that the last q(u) averages over: fewer rows are drawn several times
+FINAL_DRAWS = 5000  # latents, at the least, that the last q(u) averages over: of fewer rows each is drawn several times
 
 
 @dataclass(eq=False, repr=False)
@@ -86,18 +86,18 @@ class BayesianGPLVM(InducingSettings, BaseDecoder):
         return self.model_.posterior()
 
     def _final(self, rows: ArrayRows) -> InducingPosterior:
-        draws = -(-FINAL_ROWS // len(rows)) if self.latents == "bayesian" else 1
+        draws = -(-FINAL_DRAWS // len(rows)) if self.latents == "bayesian" else 1
         with progress_bar("q(u)", len(rows), show=self.verbose and len(rows) > 10 * ENCODE_ROWS) as update:
             self.model_.settle(self._pairs(rows, draws, update), draws)
         return self.model_.posterior()
 
     def _pairs(self, rows: ArrayRows, draws: int, update: Any) -> Iterator[tuple[Tensor, Tensor]]:
         """Every row with draws of its latent, a block at a time."""
-        done = 0
+        done, draw = 0, generator(self.seed_, "q(u)")
         for X in rows.blocks(ENCODE_ROWS):
             mu, var = self.model_.encoder(X, torch.arange(done, done + len(X), device=self._device))
-            for i in range(draws):
-                yield X, drawn(mu, var, generator(self.seed_, "q(u)", done, i))[0]
+            Z, _ = drawn(mu.repeat(draws, 1), None if var is None else var.repeat(draws, 1), draw)
+            yield X.repeat(draws, 1), Z
             done += len(X)
             update(done)
 

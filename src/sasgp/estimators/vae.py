@@ -60,7 +60,6 @@ class VAE(NetworkSettings, BaseDecoder):
     noise: Literal["shared", "feature"] = field(init=False, default="shared")
     active_set_size: int | None = field(init=False, default=0)
     support_size: int = field(init=False, default=0)
-    hyper_learning_rate: float = 2e-3
     support: Literal["random", "kmeans++"] = field(init=False, default="random")
 
     def _model(self, encoder: Encoder, rows: ArrayRows, measured: start.Measured) -> VAEDecoder:

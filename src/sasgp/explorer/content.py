@@ -80,7 +80,7 @@ def packed_observed(observed: Observed, shades: Any) -> Packed:
     if shades is None:
         values = pack(X, "float32") | {"low": 0.0, "step": 1.0}
     else:
-        low, high = float(X.min()), float(X.max())
+        low, high = (float(X.min()), float(X.max())) if X.size else (0.0, 1.0)
         step = (high - low) / 255 or 1.0
         values = pack(np.rint((X - low) / step), "uint8") | {"low": low, "step": step}
     return {"X": values, "Z": pack(observed.Z, "float32"), "places": pack(observed.places, "int32")}

@@ -143,8 +143,9 @@ class InducingDecoder(SASDecoder):
         C.diagonal().add_(rho)
         L_C = cholesky(C)
         step = torch.cholesky_solve((w * (Phi.T @ r) - self.M).double(), L_C)
-        # New tensors: the gradient of this step still needs the old ones
-        self.M, self.L_C = self.M + rho * step.to(self.M.dtype), L_C.to(self.M.dtype)
+        # New tensors: the gradient of this step still needs the old ones. In the order of a file's, for the same bits
+        M = self.M + rho * step.to(self.M.dtype)
+        self.M, self.L_C = M.contiguous(), L_C.to(M.dtype).contiguous()
         self.steps.add_(1)
 
     @torch.no_grad()

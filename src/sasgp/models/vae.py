@@ -78,7 +78,7 @@ class Perceptron(nn.Module):
         self.hidden = _linear(n_components, HIDDEN, generator)
         self.location = _linear(HIDDEN, D, generator)
         self.scale = _linear(HIDDEN, D, generator) if spread == "head" else None
-        self.log_noise = nn.Parameter(torch.tensor(math.log(noise))) if spread == "shared" else None
+        self.log_noise = nn.Parameter(mean.new_tensor(math.log(noise))) if spread == "shared" else None
         with torch.no_grad():
             # At first every z is decoded to about the mean, with all of the noise
             self.location.bias.copy_(torch.special.logit(mean, 0.01) if output == "sigmoid" else torch.zeros(D))
@@ -125,7 +125,7 @@ class VAEDecoder(nn.Module):
         s, the noise on the encoder's input in training, in units of that.
     """
 
-    settle_rate = 5e-3  # of `start.settle`
+    settle_rate = 5e-3  # of `start.settle`: less than kernel and noise can bear
 
     anchors: Tensor
 
