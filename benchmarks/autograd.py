@@ -100,7 +100,8 @@ def run(*, quick: bool) -> dict[str, Any]:
                 torch.from_numpy(X), latents=latents, active=A, encoder_noise=training.model.encoder_noise
             )
             contenders = {"ours": one_step(training), "autograd": plain}
-            found = interleaved(contenders, rounds=rounds, seconds=seconds, title=f"autograd  {latents} A={A} D={D}")
+            title = f"autograd  {latents} A={A} D={D}"
+            found = interleaved(contenders, rounds=rounds, seconds=seconds, title=title, bare={"autograd"})
             rows.append(
                 {
                     "latents": latents,

@@ -9,7 +9,8 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,13 @@ def turns(contenders: Mapping[str, Callable[[], float]], rounds: int, title: str
 
 
 def interleaved(
-    contenders: Mapping[str, Callable[[], object]], *, rounds: int, seconds: float, title: str, at_least: int = 1
+    contenders: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int,
+    seconds: float,
+    title: str,
+    at_least: int = 1,
+    bare: Collection[str] = (),
 ) -> Seconds:
     """Seconds of one call of each contender in every round. Freed memory stays with the process, as it does in `fit`.
 
@@ -62,15 +69,21 @@ def interleaved(
         For the progress bar.
     at_least : int
         Calls of a stretch at the least, where work comes in lumps.
+    bare : collection of names
+        Contenders that leave freed memory to the C library, as programs do.
     """
 
-    def stretch(call: Callable[[], object]) -> Callable[[], float]:
+    def stretch(name: str, call: Callable[[], object]) -> Callable[[], float]:
+        def executed() -> float:
+            with nullcontext() if name in bare else kept_heap():
+                call()  # the first of a stretch asks for memory anew
+                return timed(call, n)
+
         call()
         n = max(at_least, round(seconds / timed(call)))
-        return lambda: timed(call, n)
+        return executed
 
-    with kept_heap():
-        return turns({name: stretch(call) for name, call in contenders.items()}, rounds, title)
+    return turns({name: stretch(name, call) for name, call in contenders.items()}, rounds, title)
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:

@@ -101,18 +101,22 @@ class _SASEstimate(torch.autograd.Function):
         w, N, D = ctx.w, ctx.N, ctx.D  # type: ignore[attr-defined]
 
         # g = ∂L̂/∂c = −½ w (D/c − e/c²)          Y = diag(w/c) S − diag(g) V          α = L⁻ᵀ U, so that r αᵀ = S L⁻¹
-        g = -0.5 * w * (D / c - e / c.square())  # [R]
+        # The incoming gradient multiplies what is small: g, w/c and H
+        w_c = grad * w / c  # [R]
+        g = -0.5 * w_c * (D - e / c)  # [R]
         gV = g[:, None] * V  # [R, A]
-        Y = ((w / c)[:, None] * S).sub_(gV)  # [R, A]
+        Y = (w_c[:, None] * S).sub_(gV)  # [R, A]
+        d_K_BA = V.new_empty(len(L_inv) + len(V), len(L_inv))
+        d_K, d_K_RA = d_K_BA[: len(L_inv)], d_K_BA[len(L_inv) :]
 
         # ∂L̂/∂K = −½ (D K⁻¹ − α αᵀ) − ½ (WᵀP + PᵀW) + Wᵀ diag(g) W = L⁻ᵀ [ ½ (H − D I) − ½ (VᵀY + YᵀV) ] L⁻¹
         # K moves by symmetric matrices alone, for which VᵀY does as well as ½ (VᵀY + YᵀV)
-        Q = torch.addmm(H, V.T, Y, beta=0.5, alpha=-1)  # [A, A]
-        Q.diagonal().sub_(0.5 * D)
-        d_K = times_lower(upper_times(L_inv, Q), L_inv)  # [A, A]
+        Q = (0.5 * grad * H).addmm_(V.T, Y, alpha=-1)  # [A, A]
+        Q.diagonal().sub_(0.5 * grad * D)
+        times_lower(upper_times(L_inv, Q), L_inv, out=d_K)  # [A, A]
 
         # ∂L̂/∂K_RA = P − 2 diag(g) W = (Y − diag(g) V) L⁻¹
-        d_K_RA = times_lower(Y.sub_(gV), L_inv)  # [R, A]
+        times_lower(Y.sub_(gV), L_inv, out=d_K_RA)  # [R, A]
 
         # σ² stands on the diagonal of K and in every c_n
         d_noise = d_K.diagonal().sum() + g.sum()
@@ -120,15 +124,15 @@ class _SASEstimate(torch.autograd.Function):
         d_X = d_scales = None
         if by_feature:
             U, r = by_feature
-            scaled = (w / c)[:, None] * r  # [R, D]
+            scaled = w_c[:, None] * r  # [R, D]
             if ctx.needs_input_grad[0]:  # type: ignore[attr-defined]
                 # ∂L̂/∂X_R = −diag(w/c) r          ∂L̂/∂X_A = −α + Wᵀ diag(w/c) r = L⁻ᵀ (Vᵀ diag(w/c) r − U)
-                d_X = grad * torch.cat([upper_times(L_inv, V.T @ scaled - U), -scaled])
+                d_X = torch.cat([upper_times(L_inv, V.T @ scaled - grad * U), -scaled])
                 d_X = d_X if scales is None else d_X / scales
             if scales is not None:
                 # ∂L̂/∂log s_d = colsum(U²) + Σ_R w r²/c − N          products with V cancel, for V U = X_R − r
-                d_scales = grad * (U.square().sum(0) + (scaled * r).sum(0) - N) / scales
-        return d_X, grad * torch.cat([d_K, d_K_RA]), grad * g, grad * d_noise, d_scales, None
+                d_scales = (grad * (U.square().sum(0) - N) + (scaled * r).sum(0)) / scales
+        return d_X, d_K_BA, g, d_noise, d_scales, None
 
 
 def _by_residual(X: Tensor, V: Tensor, L_inv: Tensor) -> tuple[Tensor, ...]:

@@ -48,9 +48,9 @@ def upper_times(L: Tensor, X: Tensor) -> Tensor:
     return product
 
 
-def times_lower(X: Tensor, L: Tensor) -> Tensor:
+def times_lower(X: Tensor, L: Tensor, out: Tensor | None = None) -> Tensor:
     """X L, [M, n]."""
-    product = torch.empty_like(X)
+    product = torch.empty_like(X) if out is None else out
     for a, b in strips(len(L)):
         torch.mm(X[:, a:], L[a:, a:b], out=product[:, a:b])
     return product
