@@ -413,6 +413,7 @@ def test_a_run_of_a_baseline(model, digits, tmp_path, capsys):
     [
         ("vae", ["--kernel", "rbf-ard"], "sasgp"),
         ("vae", ["--n-inducing", "20"], "bayesian-gplvm"),
+        ("vae", ["--active-set-size", "400"], "sasgp"),  # typed at its default
         ("bayesian-gplvm", ["--active-set-size", "20"], "sasgp"),
         ("sasgp", ["--variance", "shared"], "vae"),
         ("gplvm", ["--batch-size", "20"], "sasgp"),

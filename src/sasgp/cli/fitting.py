@@ -98,9 +98,7 @@ def fit(
     if resume is not None:
         if out is not None:
             raise InputError("--resume names the folder of the run itself. Got --out besides; leave one out.")
-        # --data-like options count where they were typed, also at the value that they have by default
-        options_typed = (token[2:].partition("=")[0] for token in LINE if token.startswith("--"))
-        typed = {name.removeprefix("no-").replace("-", "_") for name in options_typed}
+        typed = _typed()
         given = {name: value for name, value in asked.items() if name in typed or (name == "data" and value)}
         out, asked = resume, unfinished.request(resume, given)
         data, labels, model, test_fraction = (asked[key] for key in ("data", "labels", "model", "test_fraction"))
@@ -213,6 +211,12 @@ def _write(
     return run, info, embedding
 
 
+def _typed() -> set[str]:
+    """Names of the options that were typed: they count also at the value that they have by default."""
+    options = (token[2:].partition("=")[0] for token in LINE if token.startswith("--"))
+    return {name.removeprefix("no-").replace("-", "_") for name in options}
+
+
 def _estimator(model: str, options: Options) -> Any:
     """The estimator that was asked for. What was not typed is left to its own defaults."""
     from sasgp import estimators
@@ -221,7 +225,7 @@ def _estimator(model: str, options: Options) -> Any:
     own = {field.name for field in fields(cls) if field.init}
     values = {field.name: getattr(options, field.name) for field in fields(Options)}
     chosen = {name: value for name, value in values.items() if value != getattr(DEFAULTS, name)}
-    for name in chosen.keys() - own:
+    for name in sorted((chosen.keys() | (_typed() & values.keys())) - own):
         makes = " makes every row active" if name in ("active_set_size", "batch_size") and model == "gplvm" else ""
         raise InputError(
             f"--model {model}{makes or ' has no such option'}. Got --{name.replace('_', '-')}; leave it out, or use "
@@ -300,7 +304,7 @@ def _summary(info: dict[str, Any], run: Path) -> "list[Section]":
         notes["knn_1"] = "5-fold cross-validation"
     brief = {name: value for name, value in metrics.items() if name not in AT_LENGTH}
     about = {
-        runs.MODEL: "the trained model, with rows of the data",
+        runs.MODEL: f"the trained model, with{'out' * ('active_set_size' not in training)} rows of the data",
         runs.EMBEDDING: "a line for every row",
         runs.HISTORY: "a line for every epoch",
         runs.INFO: "data, command, versions and these numbers",
