@@ -8,6 +8,8 @@ from sasgp.reproduction.running import Record, finished
 
 __all__ = ["Results", "model_name", "place"]
 
+VARIANCES = {"shared": "one variance", "head": "variance from its own head", "mean": "variance from the mean"}
+
 
 class Results:
     """Records of finished runs, for whatever seeds there are.
@@ -43,7 +45,7 @@ def model_name(run: Run) -> str:
     return {
         "SASGP": f"SAS, {settings.get('latents')}, A = {settings.get('active_set_size')}",
         "BayesianGPLVM": f"Bayesian GP-LVM, M = {settings.get('n_inducing')}",
-        "VAE": f"VAE, variance from {'its own head' if settings.get('variance') == 'head' else 'the mean'}",
+        "VAE": f"VAE, {VARIANCES.get(settings.get('variance', ''))}",
         "GPLVM": f"exact GP-LVM, {run.rows} rows",
         "PCA": "PCA",
         "FirstTerm": "first term only",
