@@ -8,7 +8,7 @@ from torch.autograd import gradcheck
 
 from sasgp import kernels
 from sasgp.covariance import _is_scaled_rbf, covariances
-from sasgp.models.sas import NOISE_SD, noise_bytes
+from sasgp.models.latent import NOISE_SD, noise_bytes
 
 DOUBLE = torch.float64
 

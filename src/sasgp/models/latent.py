@@ -1,11 +1,16 @@
-"""Latents for a step of training, as every model draws them."""
+"""What every model does in a step of training before its own part: noise on the encoder's input, draws of the latents."""
+
+import math
 
 import torch
 from torch import Tensor
 
+from sasgp.encoders import Encoder
 from sasgp.objective import kl_to_prior, prior_log_density
 
-__all__ = ["drawn"]
+__all__ = ["NOISE_SD", "blurred", "drawn", "noise_bytes"]
+
+NOISE_SD = math.sqrt((128**2 - 1) / 3)  # of `noise_bytes`
 
 
 def drawn(mu: Tensor, var: Tensor | None, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -16,3 +21,26 @@ def drawn(mu: Tensor, var: Tensor | None, generator: torch.Generator) -> tuple[T
     # z = μ + √v ε,   −Σ_n KL[q(z_n) ‖ N(0,I)]
     epsilon = torch.randn(mu.shape, generator=generator, dtype=mu.dtype).to(mu.device)
     return mu + var.sqrt() * epsilon, -kl_to_prior(mu, var)
+
+
+def blurred(X: Tensor, encoder: Encoder, s: float, noise: Tensor, generator: torch.Generator) -> Tensor:
+    """What an encoder sees in training: rows with fresh noise of the decoder's own size, x + s σ ε; σ² is [1] or [D].
+
+    The decoder says that rows differing by σ ε come from the same z; an encoder that has seen such rows does not
+    memorise one of them. Averaged over ε the objective is still a lower bound, that of a randomised encoder.
+    """
+    if not (s and encoder.amortised):
+        return X
+    epsilon = noise_bytes(X.shape, generator).to(X.device).to(X.dtype)
+    return epsilon.mul_(s / NOISE_SD * noise.detach().sqrt()).add_(X)
+
+
+def noise_bytes(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    """Noise for an encoder's input: odd numbers from −127 to 127, each as likely as the next.
+
+    What a hidden unit sees of it is a sum over features, which is as good as normal. Eight come from one draw: normal
+    numbers, which one thread has to draw, would take a twentieth of a whole step at B=1024 and D=784.
+    """
+    n = shape.numel()
+    draws = torch.empty(-(-n // 8), dtype=torch.int64).random_(-(2**63), None, generator=generator)
+    return (draws | 0x0101010101010101).view(torch.int8)[:n].view(shape)

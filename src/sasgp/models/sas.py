@@ -11,13 +11,11 @@ from torch import Tensor, nn
 
 from sasgp.covariance import covariances
 from sasgp.encoders import Encoder
-from sasgp.models.latent import drawn
+from sasgp.models.latent import blurred, drawn
 from sasgp.objective import sas_estimate
 from sasgp.posterior import Posterior
 
 __all__ = ["SASDecoder"]
-
-NOISE_SD = math.sqrt((128**2 - 1) / 3)  # of `noise_bytes`
 
 
 class SASDecoder(nn.Module):
@@ -96,23 +94,12 @@ class SASDecoder(nn.Module):
         """Negative objective in nats for each entry of the data, estimated from a batch (Eq. 6 or Eq. 8)."""
         B, D = X.shape
         A = B if self.active_set_size is None else self.active_set_size
-        mu, var = self.encoder(self._blurred(X, generator), rows)
+        mu, var = self.encoder(blurred(X, self.encoder, self.encoder_noise, self.feature_noise, generator), rows)
         Z, log_prior = drawn(mu, var, generator)
         K_BA, k = covariances(self.kernel, Z, A)  # [B, A], [B]
         log_p = sas_estimate(X - self.mean, K_BA, k[A:], self.noise, n_total, self.scales)
         objective = log_p + n_total / B * log_prior.sum() + self._hyperprior()
         return -objective / (n_total * D)
-
-    def _blurred(self, X: Tensor, generator: torch.Generator) -> Tensor:
-        """What the encoder sees in training: rows with fresh noise of the decoder's own size, x + s σ ε.
-
-        The decoder says that rows differing by σ ε come from the same z; an encoder that has seen such rows does not
-        memorise one of them. Averaged over ε the objective is still a lower bound, that of a randomised encoder.
-        """
-        if not (self.encoder_noise and self.encoder.amortised):
-            return X
-        epsilon = noise_bytes(X.shape, generator).to(X.device).to(X.dtype)
-        return epsilon.mul_(self.encoder_noise / NOISE_SD * self.feature_noise.detach().sqrt()).add_(X)
 
     def _hyperprior(self) -> Tensor | float:
         """Log density of the priors that a kernel may carry."""
@@ -151,14 +138,3 @@ class SASDecoder(nn.Module):
     def condition(self, X: Tensor, Z: Tensor) -> Posterior:
         """The decoder given support points: observations [S, D] and their latents [S, Q]."""
         return Posterior(self.kernel, self.noise, Z, X, self.mean, self.scales)
-
-
-def noise_bytes(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """Noise for an encoder's input: odd numbers from −127 to 127, each as likely as the next.
-
-    What a hidden unit sees of it is a sum over features, which is as good as normal. Eight come from one draw: normal
-    numbers, which one thread has to draw, would take a twentieth of a whole step at B=1024 and D=784.
-    """
-    n = shape.numel()
-    draws = torch.empty(-(-n // 8), dtype=torch.int64).random_(-(2**63), None, generator=generator)
-    return (draws | 0x0101010101010101).view(torch.int8)[:n].view(shape)

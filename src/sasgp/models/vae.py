@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sasgp.encoders import Encoder
-from sasgp.models.latent import drawn
-from sasgp.models.sas import NOISE_SD, noise_bytes
+from sasgp.models.latent import blurred, drawn
 from sasgp.objective import LOG_2PI
 from sasgp.posterior import BLOCK_ELEMENTS, Predictive
 
@@ -153,17 +152,9 @@ class VAEDecoder(nn.Module):
 
     def forward(self, X: Tensor, rows: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
         """Negative ELBO in nats for each entry of the data, estimated from a batch."""
-        mu, var = self.encoder(self._blurred(X, generator), rows)
+        mu, var = self.encoder(blurred(X, self.encoder, self.encoder_noise, self.feature_noise, generator), rows)
         Z, log_prior = drawn(mu, var, generator)
         return -(log_density(X, *self.decoder(Z)) + log_prior).sum() / X.numel()
-
-    def _blurred(self, X: Tensor, generator: torch.Generator) -> Tensor:
-        """What the encoder sees in training: rows with fresh noise of the decoder's own size, as for a SASDecoder."""
-        if not (self.encoder_noise and self.encoder.amortised):
-            return X
-        with torch.no_grad():
-            sd = self.encoder_noise / NOISE_SD * self.feature_noise.sqrt()
-        return torch.addcmul(X, noise_bytes(X.shape, generator).to(X.device).to(X.dtype), sd)
 
     def parameter_groups(self, learning_rate: float, hyper_learning_rate: float) -> list[dict[str, object]]:
         """Groups for Adam: the encoder, then the decoder."""
