@@ -31,6 +31,10 @@ class Encoder(nn.Module):
     def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         raise NotImplementedError
 
+    def position(self, X: Tensor, rows: Tensor | None = None) -> Tensor:
+        """The mean of q(z) alone, [B, Q]."""
+        return self(X, rows)[0]
+
     def keep(self, dims: Sequence[int]) -> None:
         """Drop all latent dimensions but these, and put them in this order."""
         raise NotImplementedError
@@ -89,8 +93,15 @@ class Network(Encoder):
         self.to(mean.device, mean.dtype)
 
     def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        X = (X - self.mean).div_(self.scale)
+        X = self._standardised(X)
         return self.mu(X), None if self.raw_var is None else _variance(self.raw_var(X))
+
+    def position(self, X: Tensor, rows: Tensor | None = None) -> Tensor:
+        """The mean of q(z) alone, [B, Q]: half of the work where there is a network for the variance."""
+        return self.mu(self._standardised(X))
+
+    def _standardised(self, X: Tensor) -> Tensor:
+        return (X - self.mean).div_(self.scale)
 
     def keep(self, dims: Sequence[int]) -> None:
         for net in (self.mu, self.raw_var):

@@ -107,9 +107,10 @@ class Locator:
         """
         starts = [start(X) for start in self.starts]
         if self.encodes:
-            Z, var = self.encoder(X, rows)
-            if not self.steps:
-                return Z, torch.diag_embed(var.sqrt()) if spread and var is not None else None
+            if not self.steps and spread:
+                Z, var = self.encoder(X, rows)
+                return Z, None if var is None else torch.diag_embed(var.sqrt())
+            Z = self.encoder.position(X, rows)
         else:
             Z = refine(self.posterior, X, torch.cat(starts, 1), SEARCH_STEPS)
         if self.steps:

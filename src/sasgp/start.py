@@ -130,7 +130,7 @@ def encoder(
             def targets(X: Tensor, rows: Tensor) -> Tensor:
                 known = place[rows].to(Z.device)
                 with torch.no_grad():
-                    return torch.where((known < 0)[:, None], net(X)[0], Z[known])
+                    return torch.where((known < 0)[:, None], net.position(X), Z[known])
 
         first = range(0, len(data), ENCODE_ROWS)
         blocks = zip(first, data.blocks(ENCODE_ROWS), strict=True)
@@ -162,7 +162,7 @@ def kernel(settings: Settings, encoder: Encoder, data: ArrayRows, variance: floa
     rows = torch.arange(min(len(data), SUBSET))
     X = data.gather(rows)
     with torch.no_grad():
-        Z = encoder.eval()(X, rows.to(X.device))[0]
+        Z = encoder.eval().position(X, rows.to(X.device))
     if isinstance(settings.kernel, Kernel):
         own = copy.deepcopy(settings.kernel).to(Z.device, Z.dtype)
         try:
@@ -287,7 +287,7 @@ def fit_encoder(
         if noise.any():
             X = X + noise * torch.randn(X.shape, generator=draw, dtype=X.dtype).to(X.device)
         optimiser.zero_grad(set_to_none=True)
-        loss(encoder(X, rows)[0], Z).backward()  # type: ignore[no-untyped-call]
+        loss(encoder.position(X, rows), Z).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         update(step + 1)
 

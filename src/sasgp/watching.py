@@ -75,7 +75,7 @@ class TensorBoard:
 
         mean = estimator.model_.mean
         with torch.no_grad():
-            Z = estimator.model_.encoder(torch.as_tensor(np.asarray(self.X)).to(mean.device, mean.dtype))[0].cpu()
+            Z = estimator.model_.encoder.position(torch.as_tensor(np.asarray(self.X)).to(mean.device, mean.dtype)).cpu()
         figure = Figure(figsize=(6, 6))
         axes = figure.add_subplot()
         colours: dict[str, Any] = {}

@@ -242,7 +242,7 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         posterior = self._interim(rows)
         total = 0.0
         for X in held_out.blocks(posterior.block_size):
-            total -= float(posterior.log_density(X, self.model_.encoder(X)[0]).sum())
+            total -= float(posterior.log_density(X, self.model_.encoder.position(X)).sum())
         return total / (len(held_out) * self.n_features_in_)
 
     # ------------------------------------------------------------------------------------------------ using it

@@ -71,7 +71,7 @@ class BayesianGPLVM(InducingSettings, BaseDecoder):
         draw, A = generator(self.seed_, "inducing"), self.n_inducing_
         some = torch.randperm(len(rows), generator=draw)[: supports.CANDIDATES * A]
         parts = some.split(ENCODE_ROWS)  # type: ignore[no-untyped-call]
-        Z = torch.cat([encoder(rows.gather(part), part.to(self._device))[0] for part in parts])
+        Z = torch.cat([encoder.position(rows.gather(part), part.to(self._device)) for part in parts])
         return InducingDecoder(
             encoder,
             start.kernel(self, encoder, rows, measured.variance),

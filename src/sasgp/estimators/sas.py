@@ -141,7 +141,7 @@ class SASGP(BaseDecoder):
     @torch.no_grad()
     def _condition(self, rows: ArrayRows, chosen: Tensor) -> Posterior:
         X = rows.gather(chosen)
-        return self.model_.condition(X, self.model_.encoder(X, chosen.to(self._device))[0])
+        return self.model_.condition(X, self.model_.encoder.position(X, chosen.to(self._device)))
 
     @torch.no_grad()
     def _choose_support(self, rows: ArrayRows) -> Tensor:
@@ -152,7 +152,7 @@ class SASGP(BaseDecoder):
             return order[:size]
         order = order[: supports.CANDIDATES * size]
         parts = order.split(ENCODE_ROWS)  # type: ignore[no-untyped-call]
-        Z = torch.cat([self.model_.encoder(rows.gather(part), part.to(self._device))[0] for part in parts])
+        Z = torch.cat([self.model_.encoder.position(rows.gather(part), part.to(self._device)) for part in parts])
         return order[supports.kmeans_plus_plus(Z, size, draw)]
 
     # ------------------------------------------------------------------------------------------------ support sets

@@ -87,7 +87,7 @@ class VAE(NetworkSettings, BaseDecoder):
 
     def _final(self, rows: ArrayRows) -> NetworkPosterior:
         chosen = torch.randperm(len(rows), generator=generator(self.seed_, "places"))[:N_PLACES]
-        return self.model_.posterior(self.model_.encoder(rows.gather(chosen), chosen.to(self._device))[0])
+        return self.model_.posterior(self.model_.encoder.position(rows.gather(chosen), chosen.to(self._device)))
 
     _SAVED: ClassVar[tuple[str, ...]] = (*BaseDecoder._SAVED, "output_")
 

@@ -126,7 +126,7 @@ class SASDecoder(nn.Module):
                 constraint = self.kernel.constraint_for_parameter_name(name)
                 found[name.rpartition("raw_")[2]] = float(constraint.transform(value).min())
         A = len(X) if self.active_set_size is None else self.active_set_size
-        mu = self.encoder(X, rows)[0]
+        mu = self.encoder.position(X, rows)
         found["largest latent"] = float(mu.abs().max())
         K = self.kernel(mu[:A]).to_dense().double() + self.noise.double() * torch.eye(A, device=X.device)
         # K = L Lᵀ fails where a pivot L_ii² is not positive; its eigenvalues tell by how much
