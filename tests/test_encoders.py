@@ -137,3 +137,12 @@ def test_prior_terms_are_torch_distributions(rng):
     # KL is zero at the prior itself, and ½(μ² + v − log v − 1) = ½(4 + ½ + log 2 − 1) by hand
     assert kl_to_prior(torch.zeros(1, 1), torch.ones(1, 1)).item() == 0
     assert kl_to_prior(torch.tensor([[2.0]]), torch.tensor([[0.5]])).item() == pytest.approx(0.5 * (3.5 + np.log(2)))
+
+
+@pytest.mark.parametrize("variance", [False, True])
+def test_the_position_alone_is_the_mean_of_q(variance, rng):
+    X = torch.randn(5, 3, generator=rng)
+    network = Network(X.mean(0), torch.tensor(2.0), 2, variance=variance, generator=rng)
+    assert torch.equal(network.position(X), network(X)[0])
+    table = Table(torch.randn(5, 2, generator=rng), variance=variance)
+    assert torch.equal(table.position(X, torch.arange(3)), table.mu[:3])

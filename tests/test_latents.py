@@ -13,7 +13,7 @@ from scipy.stats import norm
 from sklearn.datasets import load_digits
 
 from sasgp import GPLVM, SASGP, latents
-from sasgp.encoders import Table
+from sasgp.encoders import Encoder, Table
 from sasgp.errors import InputError
 from sasgp.posterior import Posterior
 
@@ -95,10 +95,8 @@ def test_refinement_arrives_at_the_top_of_a_grid(rng):
     assert (found.numpy() >= best - 0.02).all()
 
 
-class _Far(torch.nn.Module):
+class _Far(Encoder):
     """An encoder that is always wrong."""
-
-    amortised = True
 
     def forward(self, X, rows=None):
         return torch.full((len(X), 2), 3.0, dtype=X.dtype), torch.full((len(X), 2), 0.01, dtype=X.dtype)

@@ -1,4 +1,4 @@
-"""What every model does in a step of training before its own part: noise on the encoder's input, draws of the latents."""
+"""What every model does first in a step of training: noise on the encoder's input, and draws of the latents."""
 
 import math
 
