@@ -64,8 +64,8 @@ class _SASEstimate(torch.autograd.Function):
         w = (N - A) / (B - A) if B > A else 0.0
 
         # K = K_AA + σ²I = L Lᵀ          V = K_RA L⁻ᵀ          c = k_RR + σ² − rowsum(V²)
-        # Products with L⁻¹, never with K⁻¹: its entries are as large as 1/σ², and what should cancel among them does not in
-        # float32. At A=400 and σ² = .01 of the amplitude it put the gradient in Z wrong by 2 %, at .001 by 75 %.
+        # Products with L⁻¹, never with K⁻¹: its entries are as large as 1/σ², and what should cancel among them does
+        # not in float32. At A=400 and σ² = .01 of the amplitude the gradient in Z was wrong by 2 %, at .001 by 75 %.
         K = K_BA[:A].clone()
         K.diagonal().add_(noise)
         L = cholesky(K)  # [A, A]
