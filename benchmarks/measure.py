@@ -108,7 +108,8 @@ def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
 def machine() -> dict[str, Any]:
     """What the numbers depend on besides the code."""
     cpuinfo = Path("/proc/cpuinfo")
-    models = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if "model name" in line]
     return {
         "processor": models[0] if models else platform.processor(),
         "system": platform.platform(terse=True),

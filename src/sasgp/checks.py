@@ -104,7 +104,7 @@ def check_settings(settings: Settings, N: int) -> None:
     if settings.kernel is not None and not isinstance(settings.kernel, Kernel):
         _check_choice("kernel", settings.kernel, kernels.NAMES, "or a gpytorch.kernels.Kernel")
     if isinstance(settings, NetworkSettings):
-        _check_choice("variance", settings.variance, ("head", "shared", "mean"))
+        _check_choice("variance", settings.variance, ("shared", "head", "mean"))
         if settings.output is not None:
             _check_choice("output", settings.output, ("linear", "sigmoid"), "or None")
     _check_init(settings, N)

@@ -7,7 +7,7 @@ numbers: one product of narrow matrices and one exponential forward, two narrow 
 import torch
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 
 __all__ = ["covariances"]
 
@@ -52,8 +52,11 @@ class _ScaledRBF(torch.autograd.Function):
         return K
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: FunctionCtx, d_K: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # as in `sasgp.objective`: once_differentiable would leave the curvature out unsaid
+            raise RuntimeError(
+                "The kernel of a step is differentiable once. Got create_graph=True; call the kernel itself."
+            )
         # E = ∂K ∘ K          ∂z_b = Σ_a E_ba (z_a − z_b)          ∂z_a = Σ_b E_ba (z_b − z_a)          ∂s = ΣE / s
         Z, s, K = ctx.saved_tensors  # type: ignore[attr-defined]
         E, A, Q = d_K * K, K.shape[1], Z.shape[1]

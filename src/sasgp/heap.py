@@ -25,7 +25,8 @@ def kept_heap() -> Iterator[None]:
     if library is None:
         yield
         return
-    library.mallopt(MMAP_THRESHOLD, KEPT)
+    if not library.mallopt(MMAP_THRESHOLD, KEPT):  # older ones have 32 MiB for a limit
+        library.mallopt(MMAP_THRESHOLD, AFTERWARDS)
     library.mallopt(TRIM_THRESHOLD, KEPT)
     try:
         yield

@@ -134,12 +134,12 @@ class NetworkSettings:
         Last layer of the decoder's mean: "sigmoid" for data in [0, 1], or "linear", around the training mean. None
         looks at the data.
     variance
-        Of an observation, given its latent. "head": from a layer of its own, for every feature. "shared": one number
-        for all. "mean": softplus of the mean, as the paper has it.
+        Of an observation, given its latent. "shared": one number for all, learnt. "head": from a layer of its own, for
+        every feature. "mean": softplus of the mean, as the paper has it.
     """
 
     output: Literal["linear", "sigmoid"] | None = None
-    variance: Literal["head", "shared", "mean"] = "head"
+    variance: Literal["shared", "head", "mean"] = "shared"
 
 
 def documented(*parts: type, without: tuple[str, ...] = ()) -> str:

@@ -475,7 +475,7 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """The latent space as a page to look around in: it decodes wherever the pointer is, in the browser.
 
         In a notebook the result shows itself; `model.explorer(X, y).save("explorer.html")` writes one file that needs
-        neither server nor network. It holds the support set, and rows of X.
+        neither server nor network. It holds rows of X, and with SASGP and GPLVM the support set.
 
         Parameters
         ----------
@@ -519,8 +519,8 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one .safetensors file.
 
-        The file holds the settings, the encoder's weights, kernel and noise, and the support set: up to
-        `support_size` rows of the training data themselves. It holds no code, and loading it runs none.
+        The file holds the settings, the weights of encoder and decoder, kernel and noise, and with SASGP and GPLVM the
+        support set: up to `support_size` rows of the training data themselves. It holds no code, and loading it runs none.
         """
         check_is_fitted(self)
         model = self.model_

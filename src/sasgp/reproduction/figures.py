@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from sasgp.plots.looks import INK, PALETTE, UNCERTAINTY, plain
 from sasgp.reproduction.experiments import EXPERIMENTS, Run
 from sasgp.reproduction.results import Results, model_name, place
-from sasgp.reproduction.running import Record
+from sasgp.reproduction.running import Record, undisturbed
 
 __all__ = ["CAN_DRAW", "CAPTIONS", "DRAW", "caption"]
 
@@ -30,7 +30,7 @@ def caption(name: str, results: Results) -> str:
     text = f"{CAPTIONS[name]}."
     if name not in ("fig2", "fig5"):
         return text
-    machines = [record["machine"] for records in results.of(name).values() for record in records if record["curve"]]
+    machines = [record["machine"] for _, record in _curves(results, name)]
     threads, jobs = ({machine[key] for machine in machines} for key in ("threads", "jobs"))
     if max(len(threads), len(jobs)) > 1:
         return f"{text} Runs had different shares of the machine: their times are not comparable."
@@ -42,8 +42,9 @@ def caption(name: str, results: Results) -> str:
 
 
 def _curves(results: Results, name: str) -> list[tuple[Run, Record]]:
+    """Runs whose times can be shown, with the record of their first seed."""
     runs = [(run, results.records(run.name)) for run in EXPERIMENTS[name](0) if "quality" in run.measures]
-    return [(run, records[0]) for run, records in runs if records]
+    return [(run, records[0]) for run, records in runs if records and undisturbed(records[0])]
 
 
 def _draw_curve(axes: Axes, record: Record, **style: Any) -> None:
@@ -87,6 +88,8 @@ def fig5(results: Results) -> Figure:
         sas = run.estimator == "SASGP"
         label = f"{'SAS, A' if sas else 'inducing, M'} = {A}, B = {B}"
         _draw_curve(left, record, color=_colour(A), lw=0.7 + B / 1000, ls="-" if sas else "--", label=label)
+    if not _curves(results, "fig5"):
+        left.text(0.5, 0.5, "not run yet", color=INK, ha="center", transform=left.transAxes)
     left.set_xscale("log")
     _finish(left, "seconds", loc="upper left", bbox_to_anchor=(1.0, 1.0))  # twelve lines leave no room
     for found in _evidence(results):

@@ -16,7 +16,7 @@ from sasgp.errors import InputError
 from sasgp.reproduction import figures, published
 from sasgp.reproduction.experiments import EPOCHS, EXPERIMENTS, SIZES
 from sasgp.reproduction.results import Results, model_name, place
-from sasgp.reproduction.running import FEWER, Record
+from sasgp.reproduction.running import FEWER, Record, undisturbed
 
 __all__ = ["blocks", "filled", "table", "tables", "write"]
 
@@ -38,7 +38,8 @@ def value(records: Sequence[Record], metric: str, digits: int = 4) -> str:
 
 
 def _seconds(records: Sequence[Record]) -> str:
-    return f"{mean(record['seconds'] for record in records):.0f}" if records else NOTHING
+    found = [record["seconds"] for record in records if undisturbed(record)]
+    return f"{mean(found):.0f}" if found else NOTHING
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -121,15 +122,16 @@ def appendix(results: Results) -> str:
 
 def evidence(results: Results) -> str:
     """SAS_A beside the exact evidence."""
-    rows = []
+    rows, notes = [], []
     for record in (record for records in results.of("fig5").values() for record in records):
         if "exact" in record["metrics"]:
+            notes += [record["note"]] if "note" in record else []
             for name, found in record["metrics"].items():
                 error = f" ± {found['standard_error_per_value']:.4f}" if found["n_estimates"] > 1 else ""
                 rows.append(
                     [name, f"{found['per_value']:.4f}{error}", f"{found['seconds'] / found['n_estimates']:.1f}"]
                 )
-    return table(["", "nats for each value", "seconds"], rows)
+    return "\n\n".join([table(["", "nats for each value", "seconds"], rows), *notes])
 
 
 # ---------------------------------------------------------------------------------------------------- the page

@@ -24,12 +24,13 @@ from sasgp import __version__, files
 from sasgp.errors import InputError
 from sasgp.reproduction.experiments import Run
 
-__all__ = ["Outcome", "execute", "finished", "work"]
+__all__ = ["Outcome", "execute", "finished", "undisturbed", "work"]
 
 FEWER = 400  # support points, as many as the paper's largest active set
 KEPT_ROWS = 5000  # training rows in a figure
 GRID = 80  # points of the background along each axis
 EVIDENCE_SIZES = (100, 200, 400, 800)
+BUSY = 0.6  # of its threads, by which a run shows that it had the machine to itself
 PACKAGES = ("torch", "gpytorch", "numpy", "scikit-learn")
 
 Record = dict[str, Any]
@@ -42,6 +43,12 @@ def finished(run: Run, out: Path) -> Record | None:
         if record["run"] == _plain(run):
             return record
     return None
+
+
+def undisturbed(record: Record) -> bool:
+    """Whether a run's times mean something: it was at work nearly all of the time, not waiting for others."""
+    at_most = (record["seconds"] or 0.0) * record["machine"]["threads"]
+    return (record.get("cpu_seconds") or 0.0) >= BUSY * at_most
 
 
 def _plain(run: Run) -> Record:
@@ -62,8 +69,9 @@ def execute(run: Run, out: Path, *, jobs: int = 1, verbose: bool = False) -> Rec
     names = estimator().get_params()
     shown = {"verbose": verbose} if "verbose" in names else {}
     model = estimator(**run.settings, random_state=run.seed, **shown)
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), time.process_time()
     model.fit(X)
+    seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
     record: Record = {
         "run": _plain(run),
         "settings": model.get_params(),
@@ -75,7 +83,8 @@ def execute(run: Run, out: Path, *, jobs: int = 1, verbose: bool = False) -> Rec
             "threads": torch.get_num_threads(),
             "jobs": jobs,  # that shared the cores: times are comparable where these are the same
         },
-        "seconds": time.perf_counter() - started,
+        "seconds": seconds,
+        "cpu_seconds": cpu,
         "rows": len(X),
         "metrics": {},
         "curve": model.history_,
@@ -227,6 +236,13 @@ def work(runs: Sequence[Run], out: Path, *, jobs: int = 1, verbose: bool = False
             yield Outcome(run, None, f"{type(error).__name__}: {error}")
 
 
+def _reason(code: int, said: Sequence[str]) -> str:
+    """Why a process has failed; nothing where it has not."""
+    if code < 0:
+        return f"killed by signal {-code}, as a rule for want of memory; use fewer --jobs"
+    return (said[-1] if said else f"exit code {code}") if code else ""
+
+
 def _in_processes(waiting: deque[Run], out: Path, jobs: int) -> Iterator[Outcome]:
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
     environment = os.environ | {"OMP_NUM_THREADS": threads}
@@ -244,7 +260,7 @@ def _in_processes(waiting: deque[Run], out: Path, jobs: int) -> Iterator[Outcome
                 with errors:
                     errors.seek(0)
                     said = errors.read().decode(errors="replace").strip().splitlines()
-                yield Outcome(run, finished(run, out), said[-1] if process.returncode and said else "")
+                yield Outcome(run, finished(run, out), _reason(process.returncode, said))
             if not ended:
                 time.sleep(0.2)
     finally:
