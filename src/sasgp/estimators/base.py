@@ -520,7 +520,8 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """Write the fitted model to one .safetensors file.
 
         The file holds the settings, the weights of encoder and decoder, kernel and noise, and with SASGP and GPLVM the
-        support set: up to `support_size` rows of the training data themselves. It holds no code, and loading it runs none.
+        support set: up to `support_size` rows of the training data themselves. It holds no code, and loading it runs
+        none.
         """
         check_is_fitted(self)
         model = self.model_
