@@ -69,8 +69,8 @@ class Plain(nn.Module):
         return -(log_p + N / len(X) * log_prior.sum()) / (N * X.shape[1])
 
 
-def plain_step(X: Tensor, *, latents: str, active: int, encoder_noise: float) -> Callable[[], None]:
-    """A call that makes one step of the plain model on rows X."""
+def plain_step(X: Tensor, *, latents: str, active: int, encoder_noise: float) -> Callable[[], Tensor]:
+    """A call that makes one step of the plain model on rows X, and returns its loss."""
     N, model = (
         len(X),
         Plain(X.mean(0), X.std(), bayesian=latents == "bayesian", active=active, encoder_noise=encoder_noise),
@@ -78,12 +78,14 @@ def plain_step(X: Tensor, *, latents: str, active: int, encoder_noise: float) ->
     adam = torch.optim.Adam(model.parameters(), lr=1e-4)  # as slow as the schedule of ours is at its start
     batches: list[Tensor] = []
 
-    def step() -> None:
+    def step() -> Tensor:
         if not batches:
             batches.extend(torch.randperm(N).split(B))
         adam.zero_grad()
-        model(X[batches.pop()], N).backward()
+        loss = model(X[batches.pop()], N)
+        loss.backward()
         adam.step()
+        return loss.detach()
 
     return step
 

@@ -76,9 +76,10 @@ class _SASEstimate(torch.autograd.Function):
 
         # With U = L⁻¹ X_A and r = X_R − V U, all that is asked of X:  H = U Uᵀ,  S = r Uᵀ,  e = rowsum(r²)
         by_feature = scales is not None or ctx.needs_input_grad[0]  # type: ignore[attr-defined]
+        # With D beyond this the Gram matrix is less work; gradients by feature need U and r themselves
         few = by_feature or D * (2 * B - A) < A * (3 * B + A)
         terms = None if few else _by_gram(X, V, L_inv)
-        H, S, e, U, r = terms or _by_residual(X, V, L_inv)
+        H, S, e, *U_and_r = terms or _by_residual(X, V, L_inv)
 
         # log p(X_A|Z_A) = −½ [ A D log 2π + D log|K| + ‖L⁻¹ X_A‖² ]
         log_det = 2 * L.diagonal().log().sum()
@@ -87,7 +88,7 @@ class _SASEstimate(torch.autograd.Function):
         log_p_R = -0.5 * (D * (LOG_2PI + c.log()) + e / c).sum()
         log_s = 0.0 if scales is None else scales.log().sum()
 
-        ctx.save_for_backward(L_inv, V, c, H, S, e, scales, *((U, r) if by_feature else ()))  # type: ignore[arg-type]
+        ctx.save_for_backward(L_inv, V, c, H, S, e, scales, *(U_and_r if by_feature else ()))  # type: ignore[arg-type]
         ctx.w, ctx.N, ctx.D = w, N, D  # type: ignore[attr-defined]
         return log_p_A + w * log_p_R - N * log_s
 
@@ -162,7 +163,7 @@ def _by_gram(X: Tensor, V: Tensor, L_inv: Tensor) -> tuple[Tensor, ...] | None:
     e = (energy - F.add_(S).mul_(V).sum(1)).clamp_min_(0)  # [R]
     if X.dtype == torch.float32 and e.sum() < 1e-4 * energy.sum():
         return None
-    return H, S, e, G, G
+    return H, S, e
 
 
 def sas_estimate(

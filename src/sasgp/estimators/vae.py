@@ -106,8 +106,7 @@ class VAE(NetworkSettings, BaseDecoder):
     @property
     def noise_(self) -> float | Array:
         """Variance of an observation around its mean, averaged over the latent space: one number, or [D]."""
-        with torch.no_grad():
-            noise = self.model_.feature_noise.numpy(force=True)
+        noise = self.model_.feature_noise.numpy(force=True)
         return float(noise[0]) if self.variance == "shared" else noise
 
 

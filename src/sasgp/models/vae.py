@@ -140,8 +140,9 @@ class VAEDecoder(nn.Module):
         return self.decoder.mean
 
     @property
+    @torch.no_grad()
     def feature_noise(self) -> Tensor:
-        """Variance of an observation averaged over the prior of z, [D] or [1]."""
+        """Variance of an observation averaged over the prior of z, [D] or [1]. It is looked at, not learnt from."""
         var: Tensor = self.decoder(self.anchors)[1]
         return var if var.ndim == 1 else var.mean(0)
 
