@@ -23,6 +23,7 @@ RANKS = {
     "train": 0,
     "triangular": -1,
     # 1: parts
+    "anchor": 1,
     "checkpoint": 1,
     "covariance": 1,
     "encoders": 1,
@@ -78,8 +79,9 @@ NO_NUMPY = {
     "start",
     "evidence",
     "factor",
+    "supports",
+    "anchor",
 }
-NO_NUMPY = {"objective", "posterior", "encoders", "models", "train", "kernels", "latents", "start", "supports"}
 MAY_PRINT = {"cli", "progress", "__main__"}
 MAY_IMPORT_RICH = MAY_PRINT | {"datasets"}  # the bar of a download, on a terminal only
 

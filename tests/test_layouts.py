@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
-from sasgp import GPLVM, SASGP, checkpoint, layouts, start
+from sasgp import GPLVM, SASGP, VAE, BayesianGPLVM, anchor, checkpoint, layouts, start
 from sasgp.errors import InputError
 from sasgp.layouts import lay_out
 from sasgp.metrics import trustworthiness
@@ -110,7 +110,7 @@ def test_what_cannot_be_laid_out_is_said(digits, monkeypatch):
 
 def test_the_loss_is_cauchys_log_density(rng):
     Z, T = torch.randn(2, 50, 1, generator=rng, dtype=torch.float64)
-    s = start.MODE_SCALE
+    s = anchor.MODE_SCALE
     # −log [ 1 / (π s (1 + r²/s²)) ] − log(π s), a row at a time
     density = torch.distributions.Cauchy(T, s).log_prob(Z)
     assert start.nearest_mode(Z, T).item() == pytest.approx(float(-(density + np.log(np.pi * s)).mean()))
@@ -223,6 +223,64 @@ def test_a_resumed_fit_makes_no_layout_and_ends_in_the_same_bits(digits, tmp_pat
         SASGP(**settings).fit(digits, checkpoint=tmp_path, callback=stop)
     with pytest.raises(InputError, match=r"init: 'Doubling .*' in the checkpoint, 'PCA .*' now"):
         SASGP(**settings | {"init": PCA(2)}).fit(digits, resume=tmp_path)
+
+
+# ---------------------------------------------------------------------------------------------------- staying there
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_anchor_is_the_loss_of_rows_that_were_laid_out(rng, dtype):
+    T = torch.randn(3, 1, generator=rng, dtype=dtype)
+    mu, rows = torch.randn(4, 1, generator=rng, dtype=dtype), torch.tensor([7, 0, 2, 5])
+    held = start.anchor(start.Layout(T, torch.tensor([2, 5, 9])), N=10, weight=3.0)
+    Z, s = start.standardised(T), anchor.MODE_SCALE
+    # Row 2 is the first of those laid out, row 5 the second; rows 7 and 0 are not among them
+    expected = torch.zeros(4, dtype=dtype)
+    for place, target in ((2, Z[0]), (3, Z[1])):
+        density = torch.distributions.Cauchy(target, s).log_prob(mu[place])
+        expected[place] = -3.0 * (density + np.log(np.pi * s))[0]
+    torch.testing.assert_close(held(mu, rows), expected)
+    everything = start.anchor(start.Layout(T), N=3, weight=1.0)
+    torch.testing.assert_close(everything(mu[:2], torch.tensor([1, 0])), anchor.from_mode(mu[:2], Z[[1, 0]]))
+
+
+@pytest.mark.parametrize("estimator", [SASGP, GPLVM, BayesianGPLVM, VAE])
+def test_the_heavier_an_anchor_the_nearer_rows_stay(digits, estimator):
+    Z = start.standardised(torch.as_tensor(30 * digits[:80, 20:22])).numpy()
+    settings = {"init": Z, "max_epochs": 30, "learning_rate": 1e-2, "encoder_noise": 0.0, "random_state": 0}
+    apart = [
+        float(np.abs(estimator(neighbours=weight, **settings).fit(digits[:80]).embedding_ - Z).mean())
+        for weight in (0.0, 10.0)
+    ]
+    assert apart[0] > 1.1 * apart[1]
+
+
+@pytest.mark.parametrize("most", [100, 1000])
+def test_an_anchor_is_part_of_a_checkpoint_and_not_of_a_model(digits, tmp_path, monkeypatch, most):
+    monkeypatch.setattr(checkpoint, "SHARE", np.inf)
+    monkeypatch.setattr(layouts, "MAX_ROWS", most)
+    settings = {"init": Doubling(), "neighbours": 2.0, "random_state": 0, "max_epochs": 4, "encoder": "table"}
+
+    def stop(model, record):
+        if record["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        SASGP(**settings).fit(digits, checkpoint=tmp_path, callback=stop)
+    calls = Doubling.calls
+    resumed = SASGP(**settings).fit(digits, resume=tmp_path)
+    assert Doubling.calls == calls
+    whole = SASGP(**settings).fit(digits)
+    np.testing.assert_array_equal(resumed.embedding_, whole.embedding_)
+    assert whole.model_.anchor is None
+    assert not np.array_equal(whole.embedding_, SASGP(**settings | {"neighbours": 0.0}).fit(digits).embedding_)
+
+
+def test_what_there_is_no_layout_for_is_said(digits):
+    with pytest.raises(InputError, match=r"neighbours=1.0 needs a layout.*Got init='pca'; choose another, such as"):
+        SASGP(neighbours=1.0).fit(digits)
+    with pytest.raises(InputError, match=r"neighbours must be a number of at least 0. Got -1"):
+        SASGP(neighbours=-1, init="spectral").fit(digits)
 
 
 def test_the_exact_model_and_held_out_rows_start_from_a_layout_too(digits):

@@ -107,7 +107,13 @@ def check_settings(settings: Settings, N: int) -> None:
         _check_choice("variance", settings.variance, ("shared", "head", "mean"))
         if settings.output is not None:
             _check_choice("output", settings.output, ("linear", "sigmoid"), "or None")
+    _check_number("neighbours", settings.neighbours, "a number of at least 0", lambda x: 0 <= x < math.inf)
     _check_init(settings, N)
+    if settings.neighbours and isinstance(settings.init, str) and settings.init not in layouts.NAMES:
+        raise InputError(
+            f"neighbours={settings.neighbours} needs a layout that keeps neighbours together. Got init="
+            f"{settings.init!r}; choose another, such as 'umap', or leave neighbours at 0."
+        )
     _check_device(settings)
     if settings.early_stopping is not None and settings.encoder == "table":
         raise InputError(

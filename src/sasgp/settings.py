@@ -52,6 +52,10 @@ class Settings:
         Layout that the latents start from, to which the encoder is fitted first. "pca" and "random": projections.
         "spectral", "tsne" and "umap": layouts that keep neighbours together; the last two need the extra `layouts`.
         From Python also an array [N, Q], or any object with scikit-learn's fit_transform.
+    neighbours
+        Weight, in nats a row, of staying near the layout while all is trained: the more, the more of its neighbourhoods
+        is left in the end, and the less is explained by the decoder. 0: the layout is where training starts, and no
+        more. Needs an `init` that keeps neighbours together.
     dtype
         Precision of the arithmetic: "float32" or "float64".
     device
@@ -84,6 +88,7 @@ class Settings:
     learning_rate: float | None = None
     hyper_learning_rate: float = 2e-2
     init: Literal["pca", "random", "spectral", "tsne", "umap"] | Any = "pca"
+    neighbours: float = 0.0
     dtype: Literal["float32", "float64"] = "float32"
     device: str = "auto"
     random_state: int | None = None

@@ -178,6 +178,7 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             saved=saved,
             callback=callback,
         )
+        self.model_.anchor = None  # has served its time
         rows.release()
         with torch.no_grad():
             self.posterior_ = self._final(rows)
@@ -209,6 +210,10 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         with progress_bar("encoder", start.fit_steps(layout), show=self.verbose) as update:
             encoder = start.encoder(self, rows, measured.centre, units, layout, self.seed_, update, fitted=not resumed)
         model = self._model(encoder, rows, measured).to(device, dtype)
+        if layout is not None and self.neighbours:
+            chosen = self._laid_out(rows)
+            targets = layout.Z if chosen is None else layout.Z[: len(chosen)]  # of a layout to fill in they are more
+            model.anchor = start.anchor(start.Layout(targets, chosen), len(rows), float(self.neighbours)).to(device)
         if layout is not None and not resumed:
             with progress_bar("kernel and noise", start.SETTLE_STEPS, show=self.verbose) as update:
                 start.settle(model, rows, self.batch_size_, self.seed_, update)
@@ -218,11 +223,9 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """Where rows start, all or a subset of them; None where that is a projection, which needs no layout."""
         if isinstance(self.init, str) and self.init not in layouts.NAMES:
             return None
-        among, chosen = np.arange(len(array)) if rows.indices is None else rows.indices.numpy(), None
-        if hasattr(self.init, "fit_transform") or isinstance(self.init, str):
-            if len(among) > (most := layouts.max_rows(self.init, array.shape[1])):
-                chosen = torch.randperm(len(among), generator=generator(self.seed_, "layout"))[:most].sort().values
-                among = among[chosen.numpy()]
+        among, chosen = np.arange(len(array)) if rows.indices is None else rows.indices.numpy(), self._laid_out(rows)
+        if self._has_to_lay_out:
+            among = among if chosen is None else among[chosen.numpy()]
             X = take_rows(array, among).astype(self.dtype)
             X = X / units.numpy(force=True) if units.ndim else X
             name = self.init if isinstance(self.init, str) else type(self.init).__name__
@@ -231,6 +234,16 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         else:
             Z = np.asarray(self.init)[among]
         return start.Layout(torch.as_tensor(Z, dtype=self._dtype, device=self._device), chosen)
+
+    @property
+    def _has_to_lay_out(self) -> bool:
+        return isinstance(self.init, str) or hasattr(self.init, "fit_transform")
+
+    def _laid_out(self, rows: ArrayRows) -> Tensor | None:
+        """Which rows are laid out, None being all: a random subset where they are many, and none is given."""
+        if not self._has_to_lay_out or len(rows) <= (most := layouts.max_rows(self.init, self.n_features_in_)):
+            return None
+        return torch.randperm(len(rows), generator=generator(self.seed_, "layout"))[:most].sort().values
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
         """Train the decoder on X and return the latents of its rows."""

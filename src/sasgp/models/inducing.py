@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from sasgp.covariance import covariances
 from sasgp.encoders import Encoder
-from sasgp.models.latent import blurred, drawn
+from sasgp.models.latent import latents
 from sasgp.models.sas import SASDecoder
 from sasgp.objective import LOG_2PI, cholesky
 from sasgp.posterior import Posterior
@@ -109,8 +109,7 @@ class InducingDecoder(SASDecoder):
     def forward(self, X: Tensor, rows: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
         """Negative bound in nats for each entry of the data, estimated from a batch. In training q(u) takes a step."""
         B, D = X.shape
-        mu, var = self.encoder(blurred(X, self.encoder, self.encoder_noise, self.feature_noise, generator), rows)
-        Z, log_prior = drawn(mu, var, generator)
+        Z, log_prior = latents(self, X, rows, generator)
         Phi, k = self._features(Z)
         log_p, r = inducing_bound(self._scaled(X), Phi, k, self.noise, self.M, self.L_C, n_total)
         if self.training:

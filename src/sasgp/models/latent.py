@@ -1,16 +1,37 @@
 """What every model does first in a step of training: noise on the encoder's input, and draws of the latents."""
 
 import math
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from sasgp.anchor import Anchor
 from sasgp.encoders import Encoder
 from sasgp.objective import kl_to_prior, prior_log_density
 
-__all__ = ["NOISE_SD", "blurred", "drawn", "noise_bytes"]
+__all__ = ["NOISE_SD", "blurred", "drawn", "latents", "noise_bytes"]
 
 NOISE_SD = math.sqrt((128**2 - 1) / 3)  # of `noise_bytes`
+
+
+class Model(Protocol):
+    """What of a model is needed here."""
+
+    encoder: Encoder
+    encoder_noise: float
+    anchor: Anchor | None
+
+    @property
+    def feature_noise(self) -> Tensor: ...
+
+
+def latents(model: Model, X: Tensor, rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Latents [B, Q] of a batch, and what each adds to the objective, [B]."""
+    seen = blurred(X, model.encoder, model.encoder_noise, model.feature_noise, generator)
+    mu, var = model.encoder(seen, rows)
+    Z, log_prior = drawn(mu, var, generator)
+    return Z, log_prior if model.anchor is None else log_prior - model.anchor(mu, rows)
 
 
 def drawn(mu: Tensor, var: Tensor | None, generator: torch.Generator) -> tuple[Tensor, Tensor]:

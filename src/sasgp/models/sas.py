@@ -9,9 +9,10 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
+from sasgp.anchor import Anchor
 from sasgp.covariance import covariances
 from sasgp.encoders import Encoder
-from sasgp.models.latent import blurred, drawn
+from sasgp.models.latent import latents
 from sasgp.objective import sas_estimate
 from sasgp.posterior import Posterior
 
@@ -65,6 +66,7 @@ class SASDecoder(nn.Module):
         self.register_buffer("mean", mean)
         self.active_set_size = active_set_size
         self.encoder_noise = encoder_noise
+        self.anchor: Anchor | None = None
 
     @property
     def noise(self) -> Tensor:
@@ -94,8 +96,7 @@ class SASDecoder(nn.Module):
         """Negative objective in nats for each entry of the data, estimated from a batch (Eq. 6 or Eq. 8)."""
         B, D = X.shape
         A = B if self.active_set_size is None else self.active_set_size
-        mu, var = self.encoder(blurred(X, self.encoder, self.encoder_noise, self.feature_noise, generator), rows)
-        Z, log_prior = drawn(mu, var, generator)
+        Z, log_prior = latents(self, X, rows, generator)
         K_BA, k = covariances(self.kernel, Z, A)  # [B, A], [B]
         log_p = sas_estimate(X - self.mean, K_BA, k[A:], self.noise, n_total, self.scales)
         objective = log_p + n_total / B * log_prior.sum() + self._hyperprior()

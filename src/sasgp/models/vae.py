@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sasgp.anchor import Anchor
 from sasgp.encoders import Encoder
-from sasgp.models.latent import blurred, drawn
+from sasgp.models.latent import latents
 from sasgp.objective import LOG_2PI
 from sasgp.posterior import BLOCK_ELEMENTS, Predictive
 
@@ -133,6 +134,7 @@ class VAEDecoder(nn.Module):
         self.encoder, self.decoder = encoder, decoder
         self.register_buffer("anchors", anchors)
         self.encoder_noise = encoder_noise
+        self.anchor: Anchor | None = None
 
     @property
     def mean(self) -> Tensor:
@@ -153,8 +155,7 @@ class VAEDecoder(nn.Module):
 
     def forward(self, X: Tensor, rows: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
         """Negative ELBO in nats for each entry of the data, estimated from a batch."""
-        mu, var = self.encoder(blurred(X, self.encoder, self.encoder_noise, self.feature_noise, generator), rows)
-        Z, log_prior = drawn(mu, var, generator)
+        Z, log_prior = latents(self, X, rows, generator)
         return -(log_density(X, *self.decoder(Z)) + log_prior).sum() / X.numel()
 
     def parameter_groups(self, learning_rate: float, hyper_learning_rate: float) -> list[dict[str, object]]:
