@@ -90,7 +90,7 @@ def table2(results: Results) -> str:
     for run in sorted(EXPERIMENTS["table2"](0), key=place):
         records = results.records(run.name)
         point = run.settings.get("latents") == "point"
-        paper = None if point else published.ONE_NN[run.data].get(run.estimator)
+        paper = None if point else published.ONE_NN.get(run.data, {}).get(run.estimator)
         accuracy = NOTHING if paper is None else f"{paper:.2f}"
         ours = [value(records, metric) for metric in ("knn_1", "knn_15", "rmse", "nlpd")]
         rows.append([NAMES[run.data], model_name(run), accuracy, *ours, _seconds(records), str(len(records))])
