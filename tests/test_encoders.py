@@ -7,7 +7,7 @@ import torch
 from oracles import assert_close
 from torch import nn
 
-from sasgp.encoders import INITIAL_VARIANCE, Custom, Network, Table
+from sasgp.encoders import INITIAL_VARIANCE, Custom, Network, Picture, Table
 from sasgp.objective import kl_to_prior, prior_log_density
 
 
@@ -146,3 +146,67 @@ def test_the_position_alone_is_the_mean_of_q(variance, rng):
     assert torch.equal(network.position(X), network(X)[0])
     table = Table(torch.randn(5, 2, generator=rng), variance=variance)
     assert torch.equal(table.position(X, torch.arange(3)), table.mu[:3])
+
+
+# ---------------------------------------------------------------------------------------------------- images
+
+
+def convolved(image, weight, bias):
+    """relu(Σ_{c,i,j} w_{o,c,i,j} x_{c, 2h+i−1, 2w+j−1} + b_o), zeros around the image [C, H, W]."""
+    C, H, W = image.shape
+    padded = np.zeros((C, H + 2, W + 2))
+    padded[:, 1:-1, 1:-1] = image
+    out = np.empty((len(weight), (H + 1) // 2, (W + 1) // 2))
+    for h, w in np.ndindex(out.shape[1:]):
+        out[:, h, w] = np.tensordot(weight, padded[:, 2 * h : 2 * h + 3, 2 * w : 2 * w + 3], 3) + bias
+    return np.maximum(out, 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("last", [False, True])
+def test_convolutions_by_loops(rng, dtype, last):
+    C, H, W = 3, 9, 11
+    X = torch.randn(4, C * H * W, generator=rng, dtype=dtype) + 3
+    picture = Picture(C, H, W, last=last)
+    network = Network(X.mean(0), X.new_tensor(0.5), 2, variance=True, generator=rng, picture=picture)
+    centred = (X.numpy() - X.numpy().mean(0)) / 0.5
+    expected = {"mu": [], "raw_var": []}
+    for name, found in expected.items():
+        layers = getattr(network, name)
+        for row in centred:
+            image = row.reshape(H, W, C).transpose(2, 0, 1) if last else row.reshape(C, H, W)
+            for layer in layers:
+                if isinstance(layer, nn.Conv2d):
+                    image = convolved(image, layer.weight.detach().numpy(), layer.bias.detach().numpy())
+            assert image.shape == (32, 3, 3)  # 9×11 pixels, 5×6, 3×3
+            found.append(perceptron(layers, image.reshape(-1)))
+    mu, var = network(X)
+    assert_close(mu, np.stack(expected["mu"]), dtype=dtype)
+    assert_close(var, softplus(np.stack(expected["raw_var"])), 1e-5)
+    network.keep([1])
+    assert_close(network.position(X), np.stack(expected["mu"])[:, 1:], dtype=dtype)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_images_are_moved_by_pixels_each_by_its_own(rng, last):
+    C, H, W = 3, 28, 14  # up to two pixels down or up, one to either side
+    X = torch.randn(200, C * H * W, generator=rng)
+    seen = set()
+    for before, after in zip(X, Picture(C, H, W, last=last).shifted(X, rng), strict=True):
+        image, moved = (
+            row.numpy().reshape(H, W, C).transpose(2, 0, 1) if last else row.numpy().reshape(C, H, W)
+            for row in (before, after)
+        )
+        edged = np.pad(image, ((0, 0), (2, 2), (1, 1)), mode="edge")
+        matches = [
+            (down, right)
+            for down, right in np.ndindex(5, 3)
+            if np.array_equal(moved, edged[:, down : down + H, right : right + W])
+        ]
+        assert len(matches) == 1
+        seen |= set(matches)
+    assert len(seen) == 15
+    small = torch.randn(3, 64, generator=rng)
+    assert torch.equal(Picture(1, 8, 8).shifted(small, rng), small)
+    plain = Network(torch.zeros(64), torch.ones(()), 2, variance=False, generator=rng)
+    assert plain.varied(small, rng) is small

@@ -310,3 +310,34 @@ def test_a_module_that_is_frozen_stays_as_it_is():
     module = torch.nn.Linear(4, 2).requires_grad_(False)
     model = SASGP(encoder=module, latents="point", init="spectral", max_epochs=2, random_state=0).fit(X)
     np.testing.assert_allclose(model.embedding_, module(torch.from_numpy(X)).numpy(), rtol=1e-6)
+
+
+# ---------------------------------------------------------------------------------------------------- images
+
+
+def test_an_encoder_with_convolutions_from_fit_to_file(digits, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "SHARE", np.inf)
+    model = SASGP(encoder="conv", init="spectral", **SHORT).fit(digits)
+    assert tuple(model.image_shape_) == (8, 8)
+    assert isinstance(model.model_.encoder.mu[1], torch.nn.Conv2d)
+    model.save(tmp_path / "m.safetensors")
+    loaded = SASGP.load(tmp_path / "m.safetensors")
+    np.testing.assert_array_equal(loaded.transform(digits), model.transform(digits))
+    np.testing.assert_array_equal(loaded.fit(digits).embedding_, model.embedding_)
+
+    def stop(model, record):
+        if record["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        clone(model).fit(digits, checkpoint=tmp_path, callback=stop)
+    np.testing.assert_array_equal(clone(model).fit(digits, resume=tmp_path).embedding_, model.embedding_)
+
+
+def test_images_that_are_no_squares_are_named_and_others_refused(digits):
+    wide = VAE(encoder="conv", image_shape=(4, 16), **SHORT).fit(digits)
+    assert wide.model_.encoder.picture.sizes == (1, 4, 16)
+    with pytest.raises(InputError, match=r"needs rows that are images. Got 60 values a row.*say image_shape="):
+        SASGP(encoder="conv").fit(digits[:, :60])
+    with pytest.raises(InputError, match=r"image_shape must be .*64 values in all. Got \(9, 7\)"):
+        SASGP(encoder="conv", image_shape=(9, 7)).fit(digits)

@@ -18,11 +18,21 @@ from torch.utils.data import Dataset
 
 from sasgp import kernels, layouts
 from sasgp.errors import InputError
-from sasgp.rows import DatasetArray, check_finite, row_blocks
+from sasgp.images import check_shape, guess_shape
+from sasgp.rows import DatasetArray, check_finite, row_blocks, take_rows
 from sasgp.settings import NetworkSettings, Settings
 
-__all__ = ["check_count", "check_curve", "check_evidence", "check_latents", "check_rows", "check_settings"]
+__all__ = [
+    "check_count",
+    "check_curve",
+    "check_evidence",
+    "check_image_shape",
+    "check_latents",
+    "check_rows",
+    "check_settings",
+]
 
+GUESS_ROWS = 1000  # that are looked at for whether they are images
 MAX_FLOAT32 = 1e17  # values whose squares, summed over a batch, still fit
 
 
@@ -100,7 +110,7 @@ def check_settings(settings: Settings, N: int) -> None:
     _check_choice("dtype", settings.dtype, ("float32", "float64"))
     _check_choice("support", settings.support, ("random", "kmeans++"))
     if not isinstance(settings.encoder, nn.Module):
-        _check_choice("encoder", settings.encoder, ("network", "table"), "or a torch module")
+        _check_choice("encoder", settings.encoder, ("network", "conv", "table"), "or a torch module")
     if settings.kernel is not None and not isinstance(settings.kernel, Kernel):
         _check_choice("kernel", settings.kernel, kernels.NAMES, "or a gpytorch.kernels.Kernel")
     if isinstance(settings, NetworkSettings):
@@ -127,6 +137,21 @@ def check_settings(settings: Settings, N: int) -> None:
             f"active_set_size must be smaller than batch_size. Got {settings.active_set_size} with batch_size="
             f"{settings.batch_size}: no point would be left to predict. Lower active_set_size or raise batch_size."
         )
+
+
+def check_image_shape(settings: Settings, X: Any) -> tuple[int, ...] | None:
+    """The shape of rows X [N, D] as images, for an encoder that needs it; None for others."""
+    if not (isinstance(settings.encoder, str) and settings.encoder == "conv"):
+        return None
+    if settings.image_shape is not None:
+        return check_shape(settings.image_shape, X.shape[1])
+    shape = guess_shape(take_rows(X, np.arange(0, len(X), max(1, len(X) // GUESS_ROWS))))
+    if shape is None:
+        raise InputError(
+            f"encoder='conv' needs rows that are images. Got {X.shape[1]} values a row, which do not look like the "
+            "pixels of a square; say image_shape=(H, W), (C, H, W) or (H, W, C), or use encoder='network'."
+        )
+    return shape
 
 
 def check_evidence(N: int, method: str, A: int, batch_size: int | None, n_estimates: int, dtype: str) -> None:

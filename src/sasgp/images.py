@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sasgp.errors import InputError
 
-__all__ = ["Shades", "as_images", "guess_shape", "is_image_shape"]
+__all__ = ["Shades", "as_images", "check_shape", "guess_shape", "is_image_shape", "planes"]
 
 Array = NDArray[Any]
 
@@ -61,13 +61,21 @@ class Shades:
         return cls(low, high, writing)
 
 
+def planes(shape: Sequence[int]) -> tuple[tuple[int, int, int], bool]:
+    """The (C, H, W) of images of that shape, and whether their channels come last."""
+    if len(shape) == 2:
+        return (1, shape[0], shape[1]), False
+    last = shape[2] in CHANNELS
+    C, H, W = (shape[2], shape[0], shape[1]) if last else shape
+    return (C, H, W), last
+
+
 def as_images(X: Array, shape: Sequence[int]) -> Array:
     """Rows [N, D] as images [N, H, W, 3 or 4] of values in [0, 1]; writing is ink on paper."""
     shape = check_shape(shape, X.shape[1])
-    images = X.reshape(len(X), *shape).astype(np.float64)
-    if len(shape) == 2:
-        images = images[..., None]
-    elif shape[2] not in CHANNELS:
+    (C, H, W), last = planes(shape)
+    images = X.reshape(len(X), *((H, W, C) if last else (C, H, W))).astype(np.float64)
+    if not last:
         images = np.moveaxis(images, 1, -1)
     shades = Shades.of(images, images.shape[-1])
     images = np.clip((images - shades.low) / ((shades.high - shades.low) or 1.0), 0, 1)

@@ -25,7 +25,8 @@ class Settings:
     latents
         "bayesian": a Gaussian posterior for every latent (Eq. 8). "point": one position each, under a N(0, I) prior.
     encoder
-        "network": an amortised encoder D-512-256-Q. "table": a free latent for every training row. From Python also
+        "network": an amortised encoder D-512-256-Q. "conv": the same with convolutions, for images, and the better one
+        where they start from a layout of neighbours. "table": a free latent for every training row. From Python also
         any torch module that maps rows [B, D] to z [B, Q], or to (mean, variance).
     kernel
         "rbf" (the default), "rbf-ard", "matern12", "matern32" or "matern52", each with an amplitude. From Python also
@@ -74,11 +75,14 @@ class Settings:
     support
         How those rows are chosen: "random", or "kmeans++", which spreads them over the latent space. The latter is
         better where support_size is a few hundred, and no worse where it is thousands.
+    image_shape
+        Shape of a row as an image, which encoder="conv" needs: (H, W), (C, H, W) or (H, W, C). None: squares of pixels
+        are recognised.
     """
 
     n_components: int | Literal["auto"] = 2
     latents: Literal["bayesian", "point"] = "bayesian"
-    encoder: Literal["network", "table"] | Any = "network"
+    encoder: Literal["network", "conv", "table"] | Any = "network"
     kernel: Literal["rbf", "rbf-ard", "matern12", "matern32", "matern52"] | Any = None
     noise: Literal["shared", "feature"] = "shared"
     active_set_size: int | None = 400
@@ -97,6 +101,7 @@ class Settings:
     early_stopping: int | None = None
     validation_fraction: float = 0.1
     support: Literal["random", "kmeans++"] = "random"
+    image_shape: tuple[int, ...] | None = None
 
     def encoder_rate(self) -> float:
         """The learning rate that `learning_rate` means."""

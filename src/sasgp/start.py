@@ -5,7 +5,7 @@ The objective hardly cares how the latent space is arranged globally, so the sta
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,9 @@ from torch.nn import functional as F
 
 from sasgp import kernels
 from sasgp.anchor import Anchor, from_mode
-from sasgp.encoders import Custom, Encoder, Network, Table
+from sasgp.encoders import Custom, Encoder, Network, Picture, Table
 from sasgp.errors import InputError
+from sasgp.images import planes
 from sasgp.rows import ArrayRows
 from sasgp.settings import Settings
 from sasgp.train import generator, one_cycle, train
@@ -50,6 +51,7 @@ ENCODE_ROWS = 8192
 
 Targets = Callable[[Tensor, Tensor], Tensor]  # rows and their indices → positions [B, Q]
 Loss = Callable[[Tensor, Tensor], Tensor]  # of positions and those they should have
+Seen = Callable[[Tensor, torch.Generator], Tensor]  # rows → what an encoder sees of them
 
 
 @dataclass(frozen=True)
@@ -86,11 +88,13 @@ def encoder(
     update: Callable[[int], None],
     *,
     fitted: bool = True,
+    image_shape: Sequence[int] | None = None,
 ) -> Encoder:
     """An encoder that starts from a layout, or where that is None from projections as `settings.init` says.
 
     Rows are centred and divided by `units`, [] for all features or [D]. A user's module gets them as they are: it is
-    fitted to a layout, and left alone where there is none. With fitted=False a network has the right shape alone.
+    fitted to a layout, and left alone where there is none. With fitted=False a network has the right shape alone. Where
+    rows are images of an `image_shape` it has convolutions.
     """
     bayesian = settings.latents == "bayesian"
     net: Encoder
@@ -100,11 +104,11 @@ def encoder(
         if layout is None:
             return net
     else:
-        net = network(settings, centre, units, seed)
+        net = network(settings, centre, units, seed, image_shape)
 
     targets: Targets
     loss: Loss = F.mse_loss
-    laid_out, noise = data, torch.zeros(())
+    laid_out, seen = data, as_they_are
     if layout is None:
         some = torch.randperm(len(data), generator=generator(seed, "axes"))[:SUBSET]
         X_some = (data.gather(some) - centre) / units
@@ -119,13 +123,16 @@ def encoder(
         noise = FIT_NOISE * noise_share(len(centre), int(settings.n_components)) * units
         loss = nearest_mode
 
+        def seen(X: Tensor, draw: torch.Generator) -> Tensor:
+            return net.varied(X, draw) + noise * torch.randn(X.shape, generator=draw, dtype=X.dtype).to(X.device)
+
         def targets(X: Tensor, rows: Tensor) -> Tensor:
             return Z[rows.to(Z.device)]
 
     if settings.encoder == "table":
         if layout is not None and layout.rows is not None:
             # Rows that were not laid out go where a network puts them that was fitted to those that were
-            fit_encoder(net, laid_out, targets, loss, fit_steps(layout), noise, seed, update)
+            fit_encoder(net, laid_out, targets, loss, fit_steps(layout), seen, seed, update)
             place = torch.full((len(data),), -1).index_put_((layout.rows,), torch.arange(len(layout.rows)))
 
             def targets(X: Tensor, rows: Tensor) -> Tensor:
@@ -141,7 +148,7 @@ def encoder(
         return Table(start + 0.01 * apart, variance=bayesian)
 
     if fitted:
-        fit_encoder(net, laid_out, targets, loss, fit_steps(layout), noise, seed, update)
+        fit_encoder(net, laid_out, targets, loss, fit_steps(layout), seen, seed, update)
     return net
 
 
@@ -151,11 +158,16 @@ def standardised(Z: Tensor) -> Tensor:
     return Z / Z.square().mean().sqrt().clamp_min(torch.finfo(Z.dtype).tiny)
 
 
-def network(settings: Settings, centre: Tensor, scale: Tensor, seed: int) -> Network:
+def network(
+    settings: Settings, centre: Tensor, scale: Tensor, seed: int, image_shape: Sequence[int] | None = None
+) -> Network:
     """The amortised encoder, untrained."""
     variance = settings.latents == "bayesian"
-    draw = generator(seed, "network")
-    return Network(centre, scale, int(settings.n_components), variance=variance, generator=draw)
+    draw, picture = generator(seed, "network"), None
+    if image_shape is not None:
+        sizes, last = planes(image_shape)
+        picture = Picture(*sizes, last=last)
+    return Network(centre, scale, int(settings.n_components), variance=variance, generator=draw, picture=picture)
 
 
 def kernel(settings: Settings, encoder: Encoder, data: ArrayRows, variance: float) -> Kernel:
@@ -264,17 +276,22 @@ def _inverse_root(variance: Tensor) -> Tensor:
     return torch.where(real, variance, 1.0).rsqrt() * real
 
 
+def as_they_are(X: Tensor, draw: torch.Generator) -> Tensor:
+    """Rows, unchanged."""
+    return X
+
+
 def fit_encoder(
     encoder: Encoder,
     data: ArrayRows,
     targets: Targets,
     loss: Loss,
     steps: int,
-    noise: Tensor,
+    seen: Seen,
     seed: int,
     update: Callable[[int], None],
 ) -> None:
-    """Fit the encoder's mean to positions of rows, which it sees with fresh noise of that standard deviation."""
+    """Fit the encoder's mean to positions of rows, which it sees as `seen` has them."""
     parameters = [p for name, p in encoder.named_parameters() if not name.startswith("raw_var") and p.requires_grad]
     if not parameters:  # a user's module that is to stay as it is
         return
@@ -285,10 +302,8 @@ def fit_encoder(
         rows = torch.randint(len(data), (min(FIT_BATCH, len(data)),), generator=draw)
         X = data.gather(rows)
         Z = targets(X, rows)
-        if noise.any():
-            X = X + noise * torch.randn(X.shape, generator=draw, dtype=X.dtype).to(X.device)
         optimiser.zero_grad(set_to_none=True)
-        loss(encoder.position(X, rows), Z).backward()  # type: ignore[no-untyped-call]
+        loss(encoder.position(seen(X, draw), rows), Z).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         update(step + 1)
 

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -34,6 +34,7 @@ class Options(NetworkSettings, InducingSettings, Settings):
     latents: Literal["bayesian", "point"] | None = None  # type: ignore[assignment]  # the model's own default
     random_state: int | None = 0  # a command gives the same result again unless asked not to
     verbose: bool = True
+    image_shape: Annotated[tuple[int, ...] | None, Parameter(consume_multiple=True)] = None
 
 
 def _of_the_command_line(kind: Any) -> Any:
@@ -114,6 +115,8 @@ def fit(
     from sasgp.evaluation import hold_out  # torch comes with these: a wrong path should not wait for it
     from sasgp.rows import check_finite
 
+    if options.encoder == "conv" and options.image_shape is None:
+        options = replace(options, image_shape=dataset.image_shape)  # a data set by name knows it
     estimator = _estimator(model, options)
     check_finite(dataset.X)  # before rows are shuffled: they are named by their place in the file
     seed = seed_of(options.random_state)

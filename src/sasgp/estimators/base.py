@@ -23,7 +23,7 @@ from torch.utils.data import Dataset
 from sasgp import __version__, kernels, latents, layouts, neighbours, start, storage, supports
 from sasgp.checkpoint import Keeper, differences, fingerprint, resolve, sampled
 from sasgp.checkpoint import read as read_checkpoint
-from sasgp.checks import check_count, check_latents, check_rows, check_settings
+from sasgp.checks import check_count, check_image_shape, check_latents, check_rows, check_settings
 from sasgp.encoders import Custom, Encoder, Table
 from sasgp.errors import InputError
 from sasgp.explorer import Explorer, explore
@@ -56,6 +56,7 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     n_features_in_: int
     batch_size_: int
     seed_: int
+    image_shape_: Sequence[int] | None = None  # of a file that is older than convolutions
 
     # ------------------------------------------------------------------------------------------------ a decoder's own
 
@@ -119,6 +120,7 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """
         array = check_rows(self, X, reset=True)
         check_settings(self, len(array))
+        self.image_shape_ = check_image_shape(self, array)
         self.__dict__.pop("neighbours_", None)  # those of another fit
         return self._fit(X, array, checkpoint=checkpoint, resume=resume, callback=callback)
 
@@ -208,7 +210,17 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         else:
             layout = self._layout(array, rows, units)
         with progress_bar("encoder", start.fit_steps(layout), show=self.verbose) as update:
-            encoder = start.encoder(self, rows, measured.centre, units, layout, self.seed_, update, fitted=not resumed)
+            encoder = start.encoder(
+                self,
+                rows,
+                measured.centre,
+                units,
+                layout,
+                self.seed_,
+                update,
+                fitted=not resumed,
+                image_shape=self.image_shape_,
+            )
         model = self._model(encoder, rows, measured).to(device, dtype)
         if layout is not None and self.neighbours:
             chosen = self._laid_out(rows)
@@ -574,7 +586,14 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         storage.write(path, header, {name: tensor.detach() for name, tensor in tensors.items()})
         neighbours.write(path, getattr(self, "neighbours_", None), self.embedding_)
 
-    _SAVED: ClassVar[tuple[str, ...]] = ("n_features_in_", "batch_size_", "seed_", "history_", "_n_features_out")
+    _SAVED: ClassVar[tuple[str, ...]] = (
+        "n_features_in_",
+        "batch_size_",
+        "seed_",
+        "history_",
+        "image_shape_",
+        "_n_features_out",
+    )
 
     @classmethod
     def load(
@@ -645,7 +664,8 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         else:
             sized = copy.copy(self)
             sized.n_components = self.n_components_
-            encoder = start.network(sized, mean, torch.ones_like(tensors["encoder.scale"]), self.seed_)
+            scale = torch.ones_like(tensors["encoder.scale"])
+            encoder = start.network(sized, mean, scale, self.seed_, self.image_shape_)
         kernel: Kernel | None = None
         parts: list[tuple[str, nn.Module]] = [("encoder", encoder)]
         if fitted_kernel is not None:

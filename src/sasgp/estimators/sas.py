@@ -336,14 +336,7 @@ class SASGP(BaseDecoder):
 
     # ------------------------------------------------------------------------------------------------ files
 
-    _SAVED: ClassVar[tuple[str, ...]] = (
-        "n_features_in_",
-        "active_set_size_",
-        "batch_size_",
-        "seed_",
-        "history_",
-        "_n_features_out",
-    )
+    _SAVED: ClassVar[tuple[str, ...]] = (*BaseDecoder._SAVED, "active_set_size_")
 
     def _tensors(self) -> dict[str, Tensor]:
         model, posterior = self.model_, self.posterior_
