@@ -23,14 +23,17 @@ from sasgp.cli.reproducing import Name
 from sasgp.datasets import NAMES
 from sasgp.errors import InputError
 from sasgp.evaluation import reconstruction
+from sasgp.layouts import lay_out
 from sasgp.metrics import nlpd, rmse
 from sasgp.reproduction import figures, published, report, running
 from sasgp.reproduction.ablation import FirstTerm, FirstTermDecoder, SecondTerm, SecondTermDecoder
-from sasgp.reproduction.experiments import EPOCHS, EXPERIMENTS, Run, queue
+from sasgp.reproduction.experiments import EPOCHS, EXPERIMENTS, LAID_OUT, WEIGHTS, Run, queue
 from sasgp.reproduction.pca import PCA
+from sasgp.reproduction.peers import TSNE, UMAP, Autoencoder
 from sasgp.reproduction.results import Results, model_name
 
 ROOT = Path(__file__).parents[1]
+SPREAD = "layouts-mnist-autoencoder"
 N, B, A, D, Q = 40, 12, 5, 3, 2
 
 
@@ -147,6 +150,30 @@ def test_pca_decodes_as_scikit_learn_does_and_has_the_density_of_its_residuals()
     assert nlpd(X, mean, std**2) == pytest.approx(0.5 * math.log(2 * math.pi * math.e * r**2))
 
 
+# ---------------------------------------------------------------------------------------------------- others
+
+
+def test_an_autoencoder_is_no_worse_than_pca_and_depends_on_its_seed_alone():
+    X = (load_digits().data / 16).astype(np.float32)
+    model, again = (Autoencoder(max_epochs=40, batch_size=256, random_state=3).fit(X[:1000]) for _ in range(2))
+    np.testing.assert_array_equal(model.embedding_, again.embedding_)
+    np.testing.assert_array_equal(model.embedding_, model.transform(X[:1000]))
+    plane = PCA(random_state=0).fit(X[:1000])
+    mean, std = model.predict(model.transform(X[1000:]), return_std=True)
+    assert rmse(X[1000:], mean) < rmse(X[1000:], plane.predict(plane.transform(X[1000:])))
+    assert std[0, 0] == pytest.approx(rmse(X[:1000], model.predict(model.embedding_)), rel=1e-5)
+
+
+@pytest.mark.parametrize(("peer", "name"), [(TSNE, "tsne"), (UMAP, "umap")])
+def test_peers_lay_out_as_init_does_and_place_rows_that_they_know_where_they_are(peer, name):
+    X = (load_digits().data[:300] / 16).astype(np.float32)
+    model = peer(random_state=3).fit(X)
+    Z = model.embedding_
+    np.testing.assert_allclose(Z, lay_out(name, X, 2, 3))
+    apart = np.linalg.norm(model.transform(X[:20]) - Z[:20], axis=1)
+    assert np.median(apart) < 0.2 * np.linalg.norm(Z.std(0))
+
+
 # ---------------------------------------------------------------------------------------------------- what is run
 
 
@@ -213,10 +240,17 @@ def done(tmp_path_factory):
         "ablation-mnist-second-A400",
     )
     runs = [run for run in queue(EXPERIMENTS, [0, 1], quick=True) if run.name in names]
+    runs += [run for run in queue(["layouts"], [0], quick=True) if run.name in ("layouts-mnist-pca", SPREAD)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(start, "FIT_STEPS", 5)
         outcomes = list(running.work(runs, out / "quick"))
     assert [outcome.error for outcome in outcomes] == [""] * len(runs)
+    # What would take UMAP: the numbers of another run, under its name
+    stand_in = json.loads((out / "quick" / f"{SPREAD}-seed0.json").read_text())
+    for i, run in enumerate(queue(["tradeoff"], [0], quick=True)):
+        metrics = stand_in["metrics"] | {"refined_knn_1": 0.5} | {"nlpd": stand_in["metrics"]["nlpd"] + 0.01 * i}
+        record = stand_in | {"run": running._plain(run), "metrics": metrics}
+        (out / "quick" / f"{run.title}.json").write_text(json.dumps(record))
     for path in (out / "quick").glob("*.json"):  # as on a machine that does nothing else, whatever this one does
         record = json.loads(path.read_text())
         record["cpu_seconds"] = record["seconds"] * record["machine"]["threads"]
@@ -358,12 +392,25 @@ def test_tables_hold_what_the_files_say(done):
     assert f"{exact['per_value']:.4f}" in report.evidence(results)
 
 
+def test_neighbourhoods_are_listed_before_and_after_refinement(done):
+    results = Results(done / "quick", quick=True)
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in report.neighbours(results).splitlines()[2:]]
+    assert [line[1] for line in lines] == ["SASGP from UMAP", "SASGP from UMAP, refined", "autoencoder", "PCA"]
+    record = json.loads((done / "quick" / f"{SPREAD}-seed0.json").read_text())["metrics"]
+    assert lines[2][2:6] == [report.value([{"metrics": record}], name) for name in ("knn_1", "knn_15", "rmse", "nlpd")]
+    assert lines[2][6:11] == [f"{record[name]:.3f}".replace("-", "−") for _, name in report.STRUCTURE]
+    assert lines[1][2] == "0.5000"
+    weights = [line.split("|")[1].strip() for line in report.weights(results).splitlines()[2:]]
+    assert weights == [f"{weight:g}" for weight in sorted((*WEIGHTS, LAID_OUT["neighbours"]))]
+
+
 def test_a_page_is_made_filled_and_stays_as_it_is(done, tmp_path):
     results = Results(done / "quick", quick=True)
     page = tmp_path / "page.md"
     written = report.write(results, page)
     # Nothing of Fashion-MNIST was run, which is Fig. 4
-    assert [path.name for path in written] == ["page.md", *(f"reproduction-fig{i}.png" for i in (2, 3, 5))]
+    drawn = ("fig2", "fig3", "fig5", "layouts", "tradeoff")
+    assert [path.name for path in written] == ["page.md", *(f"reproduction-{name}.png" for name in drawn)]
     text = page.read_text()
     assert "Not run yet: `sasgp reproduce fig4`." in text
     page.write_text(f"before\n{text}after\n")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["Custom", "Encoder", "Network", "Picture", "Table"]
+__all__ = ["Custom", "Encoder", "Network", "Picture", "Table", "perceptron"]
 
 HIDDEN = (512, 256)  # the paper's encoder
 CHANNELS, MAX_CHANNELS, LAST_SIDE, SUMMARY = 16, 128, 4, 128  # of convolutions: see `_convolutional`
@@ -126,7 +126,7 @@ class Network(Encoder):
 
         def net() -> nn.Sequential:
             if picture is None:
-                return _perceptron([len(mean), *hidden, n_components], generator)
+                return perceptron([len(mean), *hidden, n_components], generator)
             return _convolutional(picture, n_components, generator)
 
         self.picture = picture
@@ -162,7 +162,7 @@ class Network(Encoder):
                 last.out_features = len(dims)
 
 
-def _perceptron(widths: Sequence[int], generator: torch.Generator) -> nn.Sequential:
+def perceptron(widths: Sequence[int], generator: torch.Generator) -> nn.Sequential:
     """Linear layers with ReLU between them."""
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(widths):
@@ -184,7 +184,7 @@ def _convolutional(picture: Picture, n_components: int, generator: torch.Generat
             nn.ReLU(True),
         ]
         C, H, W, wider = wider, (H + 1) // 2, (W + 1) // 2, min(2 * wider, MAX_CHANNELS)
-    return nn.Sequential(*layers, nn.Flatten(), *_perceptron([C * H * W, SUMMARY, n_components], generator))
+    return nn.Sequential(*layers, nn.Flatten(), *perceptron([C * H * W, SUMMARY, n_components], generator))
 
 
 def _started(kind: type[nn.Module], *sizes: int, generator: torch.Generator, **more: int) -> nn.Module:

@@ -77,6 +77,8 @@ class Locator:
         More starts, besides the support points that explain a row best: X [M, D] → Z [M, n, Q].
     known : bool
         Whether the rows are those that a Table was trained on.
+    nearby : bool
+        Whether rows are climbed from the encoder's answer alone, where it has one: they stay in its neighbourhood.
     """
 
     def __init__(
@@ -87,11 +89,13 @@ class Locator:
         steps: int = 0,
         starts: Sequence[Callable[[Tensor], Tensor]] = (),
         known: bool = False,
+        nearby: bool = False,
     ) -> None:
         self.encoder, self.posterior = encoder, posterior
         self.encodes = encoder.amortised or known
         self.steps, self.searches = steps, steps > 0 or not self.encodes
-        self.starts: list[Callable[[Tensor], Tensor]] = [SupportStarts(posterior), *starts] if self.searches else []
+        everywhere = self.searches and not (nearby and self.encodes)
+        self.starts: list[Callable[[Tensor], Tensor]] = [SupportStarts(posterior), *starts] if everywhere else []
 
     @property
     def block_size(self) -> int:

@@ -18,7 +18,7 @@ from sklearn.base import clone
 
 from sasgp.errors import InputError
 
-__all__ = ["NAMES", "check_installed", "lay_out", "max_rows"]
+__all__ = ["NAMES", "check_installed", "fitted", "lay_out", "max_rows"]
 
 NAMES = ("spectral", "tsne", "umap")
 PACKAGES = {"tsne": ("openTSNE", "openTSNE"), "umap": ("umap", "umap-learn")}  # module, and what pip calls it
@@ -63,7 +63,7 @@ def lay_out(init: Any, X: Array, n_components: int, seed: int) -> Array:
         numpy's global random state is as before in the end, whatever a package does with it.
     """
     X = X - X.mean(0)  # distances are the same, and float32 keeps more of their digits
-    named = {"spectral": _spectral, "tsne": _tsne, "umap": _umap}
+    named = {"spectral": _spectral, "tsne": _tsne, "umap": lambda *how: _umap(*how).embedding_}
     if isinstance(init, str) and (len(X) <= 2 * NEIGHBOURS or not X.any()):
         init = "spectral"  # where all are neighbours of all, the others have nothing to go by, and fail
     with _global_numpy_state_restored(seed):
@@ -76,6 +76,13 @@ def lay_out(init: Any, X: Array, n_components: int, seed: int) -> Array:
             f"{len(X)} rows that it was given. Got {got} from {init if isinstance(init, str) else type(init).__name__}."
         )
     return Z
+
+
+def fitted(name: str, X: Array, n_components: int, seed: int) -> Any:
+    """What "tsne" or "umap" leaves of centred rows X [N, D]: it has a `transform`, which places new ones."""
+    check_installed(name)
+    with _global_numpy_state_restored(seed):
+        return {"tsne": _tsne, "umap": _umap}[name](X, n_components, seed)
 
 
 def _own(layout: Any, X: Array, seed: int) -> Any:
@@ -138,7 +145,7 @@ def _umap(X: Array, n_components: int, seed: int) -> Any:
         n_neighbors=NEIGHBOURS,
         random_state=seed,
         n_jobs=1,  # what a seed means for UMAP; said, lest it warns
-    ).fit_transform(X.astype(np.float32))
+    ).fit(X.astype(np.float32))
 
 
 @contextmanager

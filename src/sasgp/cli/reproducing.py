@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["reproduce"]
 
-Name = Literal["all", "table1", "table2", "ablation", "appendix", "fig2", "fig3", "fig4", "fig5"]
+Name = Literal["all", "table1", "table2", "ablation", "appendix", "fig2", "fig3", "fig4", "fig5", "layouts", "tradeoff"]
 RESULTS, PAGE = Path("experiments/results"), Path("docs/reproduction.md")
 SHOWN = {"rmse": "RMSE", "nlpd": "NLPD", "knn_1": "1-NN"}  # of a run, on its line
 

@@ -291,7 +291,8 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         refine : int
             Steps by which log p(x|z) + log p(z) is climbed from the encoder's answer, from the support points that
             explain the row best and, after `build_index`, from the latents of the nearest rows there. No row ends lower
-            than the encoder put it. 0: the encoder's answer. 20 is enough for most.
+            than the encoder put it. 0: the encoder's answer. 20 is enough for most. With `neighbours` the encoder's
+            answer is the only start: a better explanation far away would be one among other neighbours.
         return_std : bool
             Return also the standard deviation [M, Q] of each latent, for Bayesian latents: that of q(z|x) from the
             network. Where z* was refined or searched for, it is that of the Gaussian with the curvature of p(z|x) at z*
@@ -416,7 +417,8 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         epsilon = latents.normal_points(max(1, n_samples), self.n_components_, seed)
         steps = latents.SCORE_STEPS if n_samples else 0
         with Sink(out, (len(rows),), np.dtype(self.dtype)) as sink, torch.no_grad():
-            for X_block, Z, F in self._located(rows, posterior.block_size, refine=steps, spread=bool(n_samples)):
+            located = self._located(rows, posterior.block_size, refine=steps, spread=bool(n_samples), everywhere=True)
+            for X_block, Z, F in located:
                 if F is None:
                     log_p = posterior.log_density(X_block, Z)
                 else:
@@ -447,9 +449,19 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         return self.posterior_.sample(Z, draw, noise=noise).numpy(force=True)
 
     def _located(
-        self, rows: ArrayRows, size: int, *, known: bool = False, refine: int = 0, spread: bool = False
+        self,
+        rows: ArrayRows,
+        size: int,
+        *,
+        known: bool = False,
+        refine: int = 0,
+        spread: bool = False,
+        everywhere: bool = False,
     ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        """Rows, their latents and the factors of their q(z|x), a block at a time; `known` rows are those of a Table."""
+        """Rows, their latents and the factors of their q(z|x), a block at a time; `known` rows are those of a Table.
+
+        `everywhere` looks for them there also where neighbours are to be kept.
+        """
         check_count("refine", refine, 0)
         index = getattr(self, "neighbours_", None)
         locate = latents.Locator(
@@ -458,6 +470,7 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             steps=refine,
             starts=() if index is None else [index],
             known=known,
+            nearby=bool(self.neighbours) and not everywhere,
         )
         size = min(size, locate.block_size) if locate.searches else size
         long = locate.searches or len(rows) > 50 * size

@@ -20,9 +20,12 @@ PLAIN: dict[str, Any] = {"encoder_noise": 0.0}
 FIG5_BATCHES = (1024, 512, 2048)
 SIZES = (400, 200, 100)  # of active sets, and numbers of inducing points
 EVIDENCE_ROWS = 40_000
+# A latent space that starts from neighbours, and keeps them
+LAID_OUT: dict[str, Any] = {"init": "umap", "encoder": "conv", "neighbours": 2.0, "max_epochs": 20}
+WEIGHTS = (0.0, 0.5, 8.0)  # of staying near the layout, besides
 QUICK_ROWS = 500
 
-Measure = Literal["quality", "fewer", "latents", "evidence"]
+Measure = Literal["quality", "fewer", "latents", "evidence", "places", "refined"]
 
 
 @dataclass(frozen=True)
@@ -36,14 +39,16 @@ class Run:
     data
         The name of a data set with a test split.
     estimator
-        A class of `sasgp`, or one of those made for comparison: PCA, FirstTerm, SecondTerm.
+        A class of `sasgp`, or one of those made for comparison: PCA, UMAP, TSNE, Autoencoder, FirstTerm, SecondTerm.
     settings
         Of the estimator, where they are not its defaults.
     seed
         Of all that is random.
     measures
         "quality": reconstruction of test rows and nearest neighbours. "fewer": the former with 400 support points.
-        "latents": positions and uncertainty, for figures. "evidence": log p(X|Z), exactly and by active sets.
+        "latents": positions and uncertainty, for figures. "evidence": log p(X|Z), exactly and by active sets. "places":
+        how test rows lie among the training rows, and the seconds that it took to place them. "refined": all of that
+        for latents that were refined.
     rows
         Rows to use where those of the data set are too many, drawn at random: to train on, or for the evidence.
     """
@@ -160,8 +165,39 @@ def ablation(seed: int) -> list[Run]:
     return [both, *(_sas("ablation", "mnist", "bayesian", 400, seed, estimator=term) for term in terms)]
 
 
+def layouts(seed: int) -> list[Run]:
+    """Beyond the paper: neighbourhoods with a density, beside what people use for either."""
+    return [run for data in DRAWN for run in _neighbourhoods(data, seed)]
+
+
+def _neighbourhoods(data: str, seed: int) -> list[Run]:
+    def run(kind: str, estimator: str, *measures: Measure, **settings: Any) -> Run:
+        drawn: tuple[Measure, ...] = ("latents",) if seed == 0 else ()
+        return Run(f"layouts-{data}-{kind}", data, estimator, settings, seed, (*measures, "places", *drawn))
+
+    return [
+        run("sasgp", "SASGP", "quality", "refined", **LAID_OUT),
+        run("umap", "UMAP"),
+        run("pca", "PCA", "quality"),
+        run("autoencoder", "Autoencoder", "quality", max_epochs=EPOCHS[data]),
+        run("vae", "VAE", "quality", max_epochs=EPOCHS[data], **PLAIN),
+        run("tsne", "TSNE"),
+    ]
+
+
+def tradeoff(_: int) -> list[Run]:
+    """What the weight of staying near the layout buys, and what it costs."""
+    runs = [_neighbourhoods("mnist", 0)[0]]
+    for weight in WEIGHTS:
+        settings = LAID_OUT | {"neighbours": weight}
+        name = f"tradeoff-mnist-neighbours{weight:g}"
+        runs.append(Run(name, "mnist", "SASGP", settings, 0, ("quality", "places")))
+    return runs
+
+
 EXPERIMENTS: dict[str, Callable[[int], list[Run]]] = {
-    experiment.__name__: experiment for experiment in (table1, table2, ablation, appendix, fig2, fig3, fig4, fig5)
+    experiment.__name__: experiment
+    for experiment in (table1, table2, ablation, appendix, fig2, fig3, fig4, fig5, layouts, tradeoff)
 }
 
 

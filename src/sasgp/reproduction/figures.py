@@ -18,6 +18,8 @@ CAPTIONS = {
     "fig2": "The objective against the time of training for several sizes of the active set, MNIST",
     "fig3": "Latent spaces of MNIST: training rows above, test rows below, grey where the decoder is uncertain",
     "fig4": "Latent spaces of Fashion-MNIST, in the same way",
+    "layouts": "Test rows of MNIST and Fashion-MNIST, grey where the decoder is uncertain; UMAP and openTSNE have none",
+    "tradeoff": "MNIST by the weight of staying near the layout: accuracy of neighbours, and the density of test rows",
     "fig5": (
         "Left: the objective against the time of training, active sets and inducing points, for several sizes of the "
         "batch. Right: SAS_A and the exact log p(X|Z) of one model"
@@ -144,6 +146,38 @@ def _latent_spaces(name: str) -> Callable[[Results], Figure]:
     return draw
 
 
+def layouts(results: Results) -> Figure:
+    """Test rows where each method puts them."""
+    models = _kept(results, "layouts")
+    data = list(dict.fromkeys(run.data for run, _ in models))
+    columns = max(sum(run.data == name for run, _ in models) for name in data)
+    figure = Figure(figsize=(2.6 * columns, 2.8 * len(data)), layout="constrained")
+    panels = figure.subplots(len(data), columns, squeeze=False)
+    for row, name in zip(panels, data, strict=True):
+        own = [(run, arrays) for run, arrays in models if run.data == name]
+        for axes, (run, arrays) in zip(row, own, strict=False):
+            axes.set_title(model_name(run), color=INK, fontsize=9)
+            _draw_latents(axes, arrays["std"], arrays["extent"], arrays["Z_test"], arrays["y_test"])
+        for axes in row[len(own) :]:
+            axes.set_axis_off()
+    return figure
+
+
+def tradeoff(results: Results) -> Figure:
+    """Neighbours against density, by the weight of staying near the layout."""
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    points = [(weight, records[0]["metrics"]) for weight, records in results.by_weight()]
+    for metric, label, colour in (("knn_1", "1-NN", PALETTE[0]), ("knn_15", "15-NN", PALETTE[1])):
+        found = [(metrics["nlpd"], metrics[metric]) for _, metrics in points]
+        axes.plot(*zip(*found, strict=True), marker="o", ms=4, color=colour, label=label)
+    for weight, metrics in points:
+        at = (metrics["nlpd"], metrics["knn_1"])
+        axes.annotate(f"λ = {weight:g}", at, xytext=(4, -11), textcoords="offset points", color=INK, fontsize=8)
+    _finish(axes, "NLPD of test rows (nats for each value; left is better)", "accuracy")
+    return figure
+
+
 def _draw_latents(axes: Axes, std: Any, extent: Any, Z: Any, y: Any) -> None:
     std = std.astype(np.float64)
     # A decoder equally certain everywhere looks so: shades span at least a fifth of the largest
@@ -162,10 +196,14 @@ DRAW: dict[str, Callable[[Results], Figure]] = {
     "fig3": _latent_spaces("fig3"),
     "fig4": _latent_spaces("fig4"),
     "fig5": fig5,
+    "layouts": layouts,
+    "tradeoff": tradeoff,
 }
 CAN_DRAW: dict[str, Callable[[Results], bool]] = {
     "fig2": lambda results: bool(_curves(results, "fig2")),
     "fig3": lambda results: bool(_kept(results, "fig3")),
     "fig4": lambda results: bool(_kept(results, "fig4")),
     "fig5": lambda results: bool(_curves(results, "fig5") or _evidence(results)),
+    "layouts": lambda results: bool(_kept(results, "layouts")),
+    "tradeoff": lambda results: len(results.by_weight()) > 1,
 }

@@ -21,6 +21,13 @@ from sasgp.reproduction.running import FEWER, Record, undisturbed
 __all__ = ["blocks", "filled", "table", "tables", "write"]
 
 NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
+STRUCTURE = (
+    ("trust", "trustworthiness"),
+    ("continuity", "continuity"),
+    ("recall", "neighbour_recall"),
+    ("triplets", "triplets"),
+    ("silhouette", "silhouette"),
+)
 NOTHING = "–"
 DPI = 110
 
@@ -134,6 +141,32 @@ def evidence(results: Results) -> str:
     return "\n\n".join([table(["", "nats for each value", "seconds"], rows), *notes])
 
 
+def neighbours(results: Results) -> str:
+    """Neighbourhoods, densities and times of one model, beside what people use for either."""
+    first, last = ["", "model", "1-NN", "15-NN", "RMSE", "NLPD"], ["fit", "transform", "seeds"]
+    rows = []
+    for run in sorted(EXPERIMENTS["layouts"](0), key=place):
+        records = results.records(run.name)
+        if not records:
+            continue
+        parts = {"": "", "refined_": ", refined"} if "refined_knn_1" in records[0]["metrics"] else {"": ""}
+        for prefix, words in parts.items():
+            metrics = [value(records, f"{prefix}{metric}") for metric in ("knn_1", "knn_15", "rmse", "nlpd")]
+            metrics += [value(records, f"{prefix}{metric}", 3) for _, metric in STRUCTURE]
+            seconds = [_seconds(records), value(records, f"{prefix}transform_seconds", 1).partition(" ")[0]]
+            rows.append([NAMES[run.data], f"{model_name(run)}{words}", *metrics, *seconds, str(len(records))])
+    return table([*first, *(name for name, _ in STRUCTURE), *last], rows)
+
+
+def weights(results: Results) -> str:
+    """What the weight of staying near the layout buys, and what it costs."""
+    rows = []
+    for weight, records in results.by_weight():
+        metrics = [value(records, metric) for metric in ("knn_1", "knn_15", "rmse", "nlpd")]
+        rows.append([f"{weight:g}", *metrics, value(records, "trustworthiness"), value(records, "triplets")])
+    return table(["neighbours", "1-NN", "15-NN", "RMSE", "NLPD", "trustworthiness", "triplets"], rows)
+
+
 # ---------------------------------------------------------------------------------------------------- the page
 
 TABLES = {
@@ -142,6 +175,8 @@ TABLES = {
     "ablation": (ablation,),
     "appendix": (appendix,),
     "fig5": (evidence,),
+    "layouts": (neighbours,),
+    "tradeoff": (weights,),
 }
 
 

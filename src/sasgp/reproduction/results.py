@@ -38,16 +38,26 @@ class Results:
         """Records of the runs of an experiment that are finished, by their names and in their order."""
         return {run.name: found for run in EXPERIMENTS[experiment](0) if (found := self.records(run.name))}
 
+    def by_weight(self) -> list[tuple[float, list[Record]]]:
+        """Records of the trade-off by how much weight staying near the layout had."""
+        found = self.of("tradeoff").values()
+        return sorted((records[0]["run"]["settings"]["neighbours"], records) for records in found)
+
 
 def model_name(run: Run) -> str:
     """What tables and figures call a model."""
     settings = run.settings
+    if "init" in settings:
+        return f"{run.estimator} from {settings['init'].upper()}"
     return {
         "SASGP": f"SAS, {settings.get('latents')}, A = {settings.get('active_set_size')}",
         "BayesianGPLVM": f"Bayesian GP-LVM, M = {settings.get('n_inducing')}",
-        "VAE": f"VAE, {VARIANCES.get(settings.get('variance', ''))}",
+        "VAE": ", ".join(["VAE", *(VARIANCES[settings[key]] for key in ("variance",) if key in settings)]),
         "GPLVM": f"exact GP-LVM, {run.rows} rows",
         "PCA": "PCA",
+        "UMAP": "UMAP",
+        "TSNE": "openTSNE",
+        "Autoencoder": "autoencoder",
         "FirstTerm": "first term only",
         "SecondTerm": "second term only",
     }[run.estimator]
@@ -55,5 +65,5 @@ def model_name(run: Run) -> str:
 
 def place(run: Run) -> tuple[int, int, int]:
     """Where a model stands among others: by data set, kind and size."""
-    kinds = ("SASGP", "BayesianGPLVM", "VAE", "GPLVM", "PCA")
+    kinds = ("SASGP", "UMAP", "TSNE", "BayesianGPLVM", "VAE", "Autoencoder", "GPLVM", "PCA")
     return list(EPOCHS).index(run.data), kinds.index(run.estimator), run.settings.get("n_inducing", 0)

@@ -28,6 +28,7 @@ __all__ = ["Outcome", "execute", "finished", "undisturbed", "work"]
 
 FEWER = 400  # support points, as many as the paper's largest active set
 KEPT_ROWS = 5000  # training rows in a figure
+REFINE = 20  # steps for the latents of new rows
 GRID = 80  # points of the background along each axis
 EVIDENCE_SIZES = (100, 200, 400, 800)
 BUSY = 0.6  # of its threads, by which a run shows that it had the machine to itself
@@ -111,11 +112,10 @@ def _load(name: str) -> Any:
 
 def _estimator(name: str) -> Any:
     import sasgp
-    from sasgp.reproduction.ablation import FirstTerm, SecondTerm
-    from sasgp.reproduction.pca import PCA
+    from sasgp.reproduction import ablation, pca, peers
 
-    own = {"PCA": PCA, "FirstTerm": FirstTerm, "SecondTerm": SecondTerm}
-    return own.get(name) or getattr(sasgp, name)
+    homes = (home for home in (ablation, pca, peers) if name in home.__all__)
+    return getattr(next(homes, sasgp), name)
 
 
 def _some(X: Any, n: int | None, seed: int) -> Any:
@@ -158,6 +158,30 @@ def _fewer(model: Any, data: Any, run: Run) -> tuple[Record, Record]:
     return {f"{name}_{FEWER}": found[name] for name in ("rmse", "mae", "nlpd")}, {}
 
 
+def _places(model: Any, data: Any, run: Run) -> tuple[Record, Record]:
+    from sasgp.evaluation import knn, structure
+
+    started = time.perf_counter()
+    Z_test = model.transform(data.X_test)
+    seconds = time.perf_counter() - started
+    found = knn(model.embedding_, _some(data.y, run.rows, run.seed), Z_test, data.y_test)
+    found |= structure(data.X_test, Z_test, data.y_test, run.seed)
+    return found | {"transform_seconds": seconds}, {}
+
+
+def _refined(model: Any, data: Any, run: Run) -> tuple[Record, Record]:
+    from sasgp.evaluation import knn, reconstruction, structure
+
+    started = time.perf_counter()
+    Z_test = model.transform(data.X_test, refine=REFINE)
+    found = {"transform_seconds": time.perf_counter() - started}
+    found |= reconstruction(model, data.X_test, Z_test)
+    found |= knn(model.embedding_, _some(data.y, run.rows, run.seed), Z_test, data.y_test)
+    found |= structure(data.X_test, Z_test, data.y_test, run.seed)
+    del found["pit"]
+    return {f"refined_{name}": value for name, value in found.items()}, {}
+
+
 def _latents(model: Any, data: Any, run: Run) -> tuple[Record, Record]:
     import numpy as np
 
@@ -167,7 +191,8 @@ def _latents(model: Any, data: Any, run: Run) -> tuple[Record, Record]:
     centre, half = (low + high) / 2, 0.54 * (high - low).max()  # a margin of 4 % on either side
     steps = [np.linspace(c - half, c + half, GRID) for c in centre]
     grid = np.stack(np.meshgrid(*steps, indexing="xy"), axis=-1).reshape(-1, 2).astype(Z.dtype)
-    std = model.predict(grid, return_std=True)[1].mean(1).reshape(GRID, GRID)
+    decodes = hasattr(model, "predict")
+    std = model.predict(grid, return_std=True)[1].mean(1).reshape(GRID, GRID) if decodes else np.zeros((GRID, GRID))
     half_precision = {"Z": Z, "Z_test": Z_test, "std": std}  # three digits, which is more than a figure shows
     return {}, {
         **{name: values.astype(np.float16) for name, values in half_precision.items()},
@@ -194,6 +219,8 @@ def _evidence(model: Any, data: Any, run: Run) -> tuple[Record, Record]:
 MEASURES: dict[str, Callable[[Any, Any, Run], tuple[Record, Record]]] = {
     "quality": _quality,
     "fewer": _fewer,
+    "places": _places,
+    "refined": _refined,
     "latents": _latents,
     "evidence": _evidence,
 }
