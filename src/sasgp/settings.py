@@ -54,9 +54,9 @@ class Settings:
         "spectral", "tsne" and "umap": layouts that keep neighbours together; the last two need the extra `layouts`.
         From Python also an array [N, Q], or any object with scikit-learn's fit_transform.
     neighbours
-        Weight, in nats a row, of staying near the layout while all is trained: the more, the more of its neighbourhoods
-        is left in the end, and the less is explained by the decoder. 0: the layout is where training starts, and no
-        more. Needs an `init` that keeps neighbours together.
+        Weight of staying near the layout while all is trained, in nats for each value of the data, as the objective is.
+        0: the layout is where training starts, and no more. 0.1 keeps what "umap" and "tsne" make of large data, whose
+        encoder then also finds better places for new rows. Needs an `init` that keeps neighbours together.
     dtype
         Precision of the arithmetic: "float32" or "float64".
     device

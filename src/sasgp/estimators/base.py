@@ -225,7 +225,8 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         if layout is not None and self.neighbours:
             chosen = self._laid_out(rows)
             targets = layout.Z if chosen is None else layout.Z[: len(chosen)]  # of a layout to fill in they are more
-            model.anchor = start.anchor(start.Layout(targets, chosen), len(rows), float(self.neighbours)).to(device)
+            weight = float(self.neighbours) * D  # the objective has as many values a row
+            model.anchor = start.anchor(start.Layout(targets, chosen), len(rows), weight).to(device)
         if layout is not None and not resumed:
             with progress_bar("kernel and noise", start.SETTLE_STEPS, show=self.verbose) as update:
                 start.settle(model, rows, self.batch_size_, self.seed_, update)
