@@ -13,6 +13,7 @@ from scipy.stats import norm
 from sklearn.datasets import load_digits
 
 from sasgp import GPLVM, SASGP, latents
+from sasgp.anchor import MODE_SCALE
 from sasgp.encoders import Encoder, Table
 from sasgp.errors import InputError
 from sasgp.posterior import Posterior
@@ -93,6 +94,35 @@ def test_refinement_arrives_at_the_top_of_a_grid(rng):
     locate = latents.Locator(_Far(), posterior, steps=80)
     found = latents.log_joint(posterior, X, locate(X, torch.arange(len(X)))[0])
     assert (found.numpy() >= best - 0.02).all()
+
+
+@pytest.mark.parametrize("weight", [0.5, 5.0, 500.0])
+def test_a_row_that_pays_for_leaving_arrives_at_the_top_near_its_encoder(rng, weight):
+    posterior, X = decoder(rng)
+    places = posterior.Z[torch.arange(len(X))]
+    locate = latents.Locator(_Near(places), posterior, steps=1000, weight=weight)
+    found = locate(X, torch.arange(len(X)))[0]
+    for x, home, z in zip(X, places, found, strict=True):
+        x, at = x[None], z.detach().clone().requires_grad_()
+        # log p(x, z) − w log(1 + ‖z − z₀‖²/s²): its slope at the answer is nothing beside what each term has
+        cost = weight * torch.log(1 + (at - home).square().sum() / MODE_SCALE**2)
+        (up,) = torch.autograd.grad(latents.log_joint(posterior, x, at[None]).sum(), at)
+        (down,) = torch.autograd.grad(cost, at)
+        assert torch.linalg.norm(up - down) < 0.05 * (1 + torch.linalg.norm(up))
+        assert latents.log_joint(posterior, x, z[None]) >= latents.log_joint(posterior, x, home[None])
+    if weight == 500:
+        assert (found - places).norm(dim=1).max() < 0.1
+
+
+class _Near(Encoder):
+    """An encoder that knows where rows belong."""
+
+    def __init__(self, places):
+        super().__init__()
+        self.places = places
+
+    def forward(self, X, rows=None):
+        return self.places, torch.full_like(self.places, 0.01)
 
 
 class _Far(Encoder):

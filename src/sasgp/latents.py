@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from sasgp.anchor import from_mode
 from sasgp.encoders import Encoder
 from sasgp.objective import LOG_2PI, prior_log_density
 from sasgp.posterior import Predictive
@@ -77,8 +78,9 @@ class Locator:
         More starts, besides the support points that explain a row best: X [M, D] → Z [M, n, Q].
     known : bool
         Whether the rows are those that a Table was trained on.
-    nearby : bool
-        Whether rows are climbed from the encoder's answer alone, where it has one: they stay in its neighbourhood.
+    weight : float
+        Where it is not 0 rows climb from the encoder's answer alone, if it has one, and pay for leaving it as for
+        leaving a layout in training (`sasgp.anchor`), with so many nats: they stay in its neighbourhood.
     """
 
     def __init__(
@@ -89,12 +91,13 @@ class Locator:
         steps: int = 0,
         starts: Sequence[Callable[[Tensor], Tensor]] = (),
         known: bool = False,
-        nearby: bool = False,
+        weight: float = 0.0,
     ) -> None:
         self.encoder, self.posterior = encoder, posterior
         self.encodes = encoder.amortised or known
         self.steps, self.searches = steps, steps > 0 or not self.encodes
-        everywhere = self.searches and not (nearby and self.encodes)
+        self.weight = weight if self.encodes else 0.0
+        everywhere = self.searches and not self.weight
         self.starts: list[Callable[[Tensor], Tensor]] = [SupportStarts(posterior), *starts] if everywhere else []
 
     @property
@@ -117,7 +120,9 @@ class Locator:
             Z = self.encoder.position(X, rows)
         else:
             Z = refine(self.posterior, X, torch.cat(starts, 1), SEARCH_STEPS)
-        if self.steps:
+        if self.steps and self.weight:
+            Z = climb(self.posterior, X, Z, self.steps, lambda at: self.weight * from_mode(at, Z))[0]
+        elif self.steps:
             Z = refine(self.posterior, X, torch.cat([Z[:, None], *starts], 1), self.steps)
         return Z, laplace(self.posterior, X, Z) if spread else None
 
@@ -142,14 +147,19 @@ def refine(posterior: Predictive, X: Tensor, starts: Tensor, steps: int) -> Tens
     return climb(posterior, X, Z.view(M, few, -1)[every, best], steps - search)[0]
 
 
-def climb(posterior: Predictive, X: Tensor, Z: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """Adam on z for each row by itself; returns the best z seen and its log joint, so no row ends below its start."""
+def climb(
+    posterior: Predictive, X: Tensor, Z: Tensor, steps: int, cost: Callable[[Tensor], Tensor | float] = lambda Z: 0.0
+) -> tuple[Tensor, Tensor]:
+    """Adam on z for each row by itself; returns the best z seen and its log joint, so no row ends below its start.
+
+    `cost` is what a place costs, [M], and is taken off the log joint.
+    """
     Z = Z.detach().clone().requires_grad_()
     optimiser = torch.optim.Adam([Z], lr=STEP_SIZE)
     best_Z, best = Z.detach().clone(), torch.full((len(Z),), -torch.inf, dtype=Z.dtype, device=Z.device)
     for step in range(steps + 1):
         with torch.enable_grad():
-            value = log_joint(posterior, X, Z)
+            value = log_joint(posterior, X, Z) - cost(Z)
             better = value.detach() > best
             best_Z[better], best[better] = Z.detach()[better], value.detach()[better]
             if step < steps:

@@ -293,7 +293,8 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             Steps by which log p(x|z) + log p(z) is climbed from the encoder's answer, from the support points that
             explain the row best and, after `build_index`, from the latents of the nearest rows there. No row ends lower
             than the encoder put it. 0: the encoder's answer. 20 is enough for most. With `neighbours` the encoder's
-            answer is the only start: a better explanation far away would be one among other neighbours.
+            answer is the only start, and leaving it costs as much as leaving the layout did in training: a better
+            explanation far away would be one among other neighbours.
         return_std : bool
             Return also the standard deviation [M, Q] of each latent, for Bayesian latents: that of q(z|x) from the
             network. Where z* was refined or searched for, it is that of the Gaussian with the curvature of p(z|x) at z*
@@ -471,7 +472,7 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             steps=refine,
             starts=() if index is None else [index],
             known=known,
-            nearby=bool(self.neighbours) and not everywhere,
+            weight=0.0 if everywhere else self.neighbours * self.n_features_in_,
         )
         size = min(size, locate.block_size) if locate.searches else size
         long = locate.searches or len(rows) > 50 * size
