@@ -251,10 +251,6 @@ def done(tmp_path_factory):
         metrics = stand_in["metrics"] | {"refined_knn_1": 0.5} | {"nlpd": stand_in["metrics"]["nlpd"] + 0.01 * i}
         record = stand_in | {"run": running._plain(run), "metrics": metrics}
         (out / "quick" / f"{run.title}.json").write_text(json.dumps(record))
-    for path in (out / "quick").glob("*.json"):  # as on a machine that does nothing else, whatever this one does
-        record = json.loads(path.read_text())
-        record["cpu_seconds"] = record["seconds"] * record["machine"]["threads"]
-        path.write_text(json.dumps(record))
     return out
 
 
@@ -422,18 +418,23 @@ def test_a_page_is_made_filled_and_stays_as_it_is(done, tmp_path):
 
 def test_figures_say_where_times_are_not_comparable(done):
     results = Results(done / "quick", quick=True)
-    assert "runs at the same time: 1" in figures.caption("fig2", results)
     one = results.records("table1-mnist-bayesian-A400")[0]
-    results._records["table1-mnist-point-A400"] = [one | {"machine": one["machine"] | {"jobs": 2}}]
+    threads = one["machine"]["threads"]
+    assert f"Threads of every run: {threads}." in figures.caption("fig2", results)
+    results._records["table1-mnist-point-A400"] = [one | {"machine": one["machine"] | {"threads": threads + 1}}]
     assert "not comparable" in figures.caption("fig2", results)
 
 
-def test_times_of_a_run_that_waited_for_others_are_not_shown(done):
+def test_times_are_those_at_work(done):
     results = Results(done / "quick", quick=True)
     found = results.records("table1-mnist-bayesian-A400")
-    assert report._seconds(found) != report.NOTHING
     for record in found:
-        record["cpu_seconds"] = 0.3 * record["seconds"]
+        record["seconds"], record["cpu_seconds"] = 40.0, 10.0
+    assert report._seconds(found) == "10"
+    (line,) = figures.fig2(results).axes[1].lines  # of Bayesian latents, one epoch
+    assert line.get_xdata()[0] == pytest.approx(found[0]["curve"][0]["seconds"] / 4)
+    for record in found:
+        del record["cpu_seconds"]  # as in files of earlier versions
     assert report._seconds(found) == report.NOTHING
     assert not figures.CAN_DRAW["fig2"](results)
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from sasgp.plots.looks import INK, PALETTE, UNCERTAINTY, plain
 from sasgp.reproduction.experiments import EXPERIMENTS, Run
 from sasgp.reproduction.results import Results, model_name, place
-from sasgp.reproduction.running import Record, undisturbed
+from sasgp.reproduction.running import Record
 
 __all__ = ["CAN_DRAW", "CAPTIONS", "DRAW", "caption"]
 
@@ -32,26 +32,30 @@ def caption(name: str, results: Results) -> str:
     text = f"{CAPTIONS[name]}."
     if name not in ("fig2", "fig5"):
         return text
-    machines = [record["machine"] for _, record in _curves(results, name)]
-    threads, jobs = ({machine[key] for machine in machines} for key in ("threads", "jobs"))
-    if max(len(threads), len(jobs)) > 1:
-        return f"{text} Runs had different shares of the machine: their times are not comparable."
-    share = f" Threads of every run: {threads.pop()}; runs at the same time: {jobs.pop()}." if machines else ""
-    return f"{text}{share}"
+    threads = {record["machine"]["threads"] for _, record in _curves(results, name)}
+    if len(threads) > 1:
+        return f"{text} Runs had different numbers of threads: their times are not comparable."
+    return f"{text} Threads of every run: {threads.pop()}." if threads else text
 
 
 # ---------------------------------------------------------------------------------------------------- curves
 
 
 def _curves(results: Results, name: str) -> list[tuple[Run, Record]]:
-    """Runs whose times can be shown, with the record of their first seed."""
+    """Runs whose times are known, with the record of their first seed."""
     runs = [(run, results.records(run.name)) for run in EXPERIMENTS[name](0) if "quality" in run.measures]
-    return [(run, records[0]) for run, records in runs if records and undisturbed(records[0])]
+    return [(run, records[0]) for run, records in runs if records and "cpu_seconds" in records[0]]
 
 
 def _draw_curve(axes: Axes, record: Record, **style: Any) -> None:
     seconds, loss = ([epoch[key] for epoch in record["curve"]] for key in ("seconds", "loss"))
-    axes.plot(seconds, [-value for value in loss], marker="o" if len(loss) < 2 else None, **style)
+    at_work = record["cpu_seconds"] / record["seconds"]  # the share of the time, with others on the machine
+    axes.plot(
+        [at_work * value for value in seconds],
+        [-value for value in loss],
+        marker="o" if len(loss) < 2 else None,
+        **style,
+    )
 
 
 def _finish(axes: Axes, x: str, y: str = "objective (nats for each value)", **legend: Any) -> None:
@@ -77,7 +81,7 @@ def fig2(results: Results) -> Figure:
     for latents, axes in panels.items():
         axes.set_title(f"{latents} latents", loc="left", color=INK, fontsize=10)
         axes.set_xscale("log")
-        _finish(axes, "seconds")
+        _finish(axes, "CPU seconds")
     return figure
 
 
@@ -93,7 +97,7 @@ def fig5(results: Results) -> Figure:
     if not _curves(results, "fig5"):
         left.text(0.5, 0.5, "not run yet", color=INK, ha="center", transform=left.transAxes)
     left.set_xscale("log")
-    _finish(left, "seconds", loc="upper left", bbox_to_anchor=(1.0, 1.0))  # twelve lines leave no room
+    _finish(left, "CPU seconds", loc="upper left", bbox_to_anchor=(1.0, 1.0))  # twelve lines leave no room
     for found in _evidence(results):
         exact = found["exact"]
         right.axhline(exact["per_value"], color=INK, lw=1.2, label=f"exact, N = {exact['n_rows']}")

@@ -16,7 +16,7 @@ from sasgp.errors import InputError
 from sasgp.reproduction import figures, published
 from sasgp.reproduction.experiments import EPOCHS, EXPERIMENTS, SIZES
 from sasgp.reproduction.results import Results, model_name, place
-from sasgp.reproduction.running import FEWER, Record, undisturbed
+from sasgp.reproduction.running import FEWER, Record
 
 __all__ = ["blocks", "filled", "table", "tables", "write"]
 
@@ -45,7 +45,7 @@ def value(records: Sequence[Record], metric: str, digits: int = 4) -> str:
 
 
 def _seconds(records: Sequence[Record]) -> str:
-    found = [record["seconds"] for record in records if undisturbed(record)]
+    found = [record["cpu_seconds"] for record in records if "cpu_seconds" in record]
     return f"{mean(found):.0f}" if found else NOTHING
 
 
@@ -88,7 +88,7 @@ def support(results: Results) -> str:
         neighbours = [value(records, "knn_1"), value(records, "knn_15")]
         rows.append([NAMES[data], latents, A[1:], *pairs, *neighbours, _seconds(records), str(len(records))])
     names = [f"{metric}, {size}" for metric in ("RMSE", "NLPD") for size in (FEWER, 2000)]
-    return table(["", "latents", "A", *names, "1-NN", "15-NN", "seconds", "seeds"], rows)
+    return table(["", "latents", "A", *names, "1-NN", "15-NN", "CPU s", "seeds"], rows)
 
 
 def table2(results: Results) -> str:
@@ -101,7 +101,7 @@ def table2(results: Results) -> str:
         accuracy = NOTHING if paper is None else f"{paper:.2f}"
         ours = [value(records, metric) for metric in ("knn_1", "knn_15", "rmse", "nlpd")]
         rows.append([NAMES[run.data], model_name(run), accuracy, *ours, _seconds(records), str(len(records))])
-    return table(["", "model", "1-NN, paper", "1-NN", "15-NN", "RMSE", "NLPD", "seconds", "seeds"], rows)
+    return table(["", "model", "1-NN, paper", "1-NN", "15-NN", "RMSE", "NLPD", "CPU s", "seeds"], rows)
 
 
 def _compared(results: Results, lines: Iterable[tuple[str, str]], first: str) -> str:
@@ -143,7 +143,7 @@ def evidence(results: Results) -> str:
 
 def neighbours(results: Results) -> str:
     """Neighbourhoods, densities and times of one model, beside what people use for either."""
-    first, last = ["", "model", "1-NN", "15-NN", "RMSE", "NLPD"], ["fit", "transform", "seeds"]
+    first, last = ["", "model", "1-NN", "15-NN", "RMSE", "NLPD"], ["fit, CPU s", "transform, s", "seeds"]
     rows = []
     for run in sorted(EXPERIMENTS["layouts"](0), key=place):
         records = results.records(run.name)

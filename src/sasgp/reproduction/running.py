@@ -24,14 +24,13 @@ from sasgp import __version__, files
 from sasgp.errors import InputError
 from sasgp.reproduction.experiments import Run
 
-__all__ = ["Outcome", "execute", "finished", "undisturbed", "work"]
+__all__ = ["Outcome", "execute", "finished", "work"]
 
 FEWER = 400  # support points, as many as the paper's largest active set
 KEPT_ROWS = 5000  # training rows in a figure
 REFINE = 20  # steps for the latents of new rows
 GRID = 80  # points of the background along each axis
 EVIDENCE_SIZES = (100, 200, 400, 800)
-BUSY = 0.6  # of its threads, by which a run shows that it had the machine to itself
 PACKAGES = ("torch", "gpytorch", "numpy", "scikit-learn")
 
 Record = dict[str, Any]
@@ -44,12 +43,6 @@ def finished(run: Run, out: Path) -> Record | None:
         if record["run"] == _plain(run):
             return record
     return None
-
-
-def undisturbed(record: Record) -> bool:
-    """Whether a run's times mean something: it was at work nearly all of the time, not waiting for others."""
-    at_most = (record["seconds"] or 0.0) * record["machine"]["threads"]
-    return (record.get("cpu_seconds") or 0.0) >= BUSY * at_most
 
 
 def _plain(run: Run) -> Record:
