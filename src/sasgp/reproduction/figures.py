@@ -50,12 +50,8 @@ def _curves(results: Results, name: str) -> list[tuple[Run, Record]]:
 def _draw_curve(axes: Axes, record: Record, **style: Any) -> None:
     seconds, loss = ([epoch[key] for epoch in record["curve"]] for key in ("seconds", "loss"))
     at_work = record["cpu_seconds"] / record["seconds"]  # the share of the time, with others on the machine
-    axes.plot(
-        [at_work * value for value in seconds],
-        [-value for value in loss],
-        marker="o" if len(loss) < 2 else None,
-        **style,
-    )
+    x, y = [at_work * value for value in seconds], [-value for value in loss]
+    axes.plot(x, y, marker="o" if len(loss) < 2 else None, **style)
 
 
 def _finish(axes: Axes, x: str, y: str = "objective (nats for each value)", **legend: Any) -> None:
