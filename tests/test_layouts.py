@@ -298,6 +298,8 @@ def test_the_exact_model_and_held_out_rows_start_from_a_layout_too(digits):
         ({"init": "umap"}, 3e-4),
         ({"init": np.zeros((3, 2))}, 3e-4),
         ({"init": "umap", "encoder": "table"}, 2e-3),
+        ({"init": "umap", "neighbours": 0.5}, 2e-3),
+        ({"init": "umap", "neighbours": 0.5, "encoder": "table"}, 2e-2),
         ({"init": "umap", "learning_rate": 1e-2}, 1e-2),
     ],
 )

@@ -46,7 +46,7 @@ class Settings:
     learning_rate
         Peak of the one-cycle schedule for the encoder. None: 2e-3 for a network; 2e-2 for a table, in which every
         number has to go all of its way by itself; less, 3e-4 and 2e-3, where they start from a layout of neighbours (an
-        `init` other than "pca" and "random"), which they would unlearn.
+        `init` other than "pca" and "random") and nothing holds them there (`neighbours`): they would unlearn it.
     hyper_learning_rate
         The same for kernel and noise.
     init
@@ -108,7 +108,7 @@ class Settings:
         if self.learning_rate is not None:
             return float(self.learning_rate)
         table = isinstance(self.encoder, str) and self.encoder == "table"
-        if isinstance(self.init, str) and self.init in ("pca", "random"):
+        if self.neighbours or (isinstance(self.init, str) and self.init in ("pca", "random")):
             return 2e-2 if table else 2e-3
         return 2e-3 if table else 3e-4
 
