@@ -80,7 +80,7 @@ class Locator:
         Whether the rows are those that a Table was trained on.
     weight : float
         Where it is not 0 rows climb from the encoder's answer alone, if it has one, and pay for leaving it as for
-        leaving a layout in training (`sasgp.anchor`), with so many nats: they stay in its neighbourhood.
+        leaving a layout (`sasgp.anchor`), with so many nats: they stay in its neighbourhood.
     """
 
     def __init__(

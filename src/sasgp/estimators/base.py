@@ -43,6 +43,8 @@ T = TypeVar("T")
 Array = NDArray[np.floating[Any]]
 
 ENCODE_ROWS = 4096  # encoded at a time
+# What leaving the encoder's answer costs in refinement, of what leaving the layout cost in training: the one is a guess
+HELD = 0.25
 SCORE_SAMPLES = 16  # the median row of digits is then within .01 nats of the integral
 
 
@@ -293,7 +295,7 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             Steps by which log p(x|z) + log p(z) is climbed from the encoder's answer, from the support points that
             explain the row best and, after `build_index`, from the latents of the nearest rows there. No row ends lower
             than the encoder put it. 0: the encoder's answer. 20 is enough for most. With `neighbours` the encoder's
-            answer is the only start, and leaving it costs as much as leaving the layout did in training: a better
+            answer is the only start, and leaving it has a cost, as leaving the layout had in training: a better
             explanation far away would be one among other neighbours.
         return_std : bool
             Return also the standard deviation [M, Q] of each latent, for Bayesian latents: that of q(z|x) from the
@@ -472,7 +474,7 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             steps=refine,
             starts=() if index is None else [index],
             known=known,
-            weight=0.0 if everywhere else self.neighbours * self.n_features_in_,
+            weight=0.0 if everywhere else HELD * self.neighbours * self.n_features_in_,
         )
         size = min(size, locate.block_size) if locate.searches else size
         long = locate.searches or len(rows) > 50 * size
