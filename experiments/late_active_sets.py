@@ -2,8 +2,8 @@
 
     SASGP_DATA=data python experiments/late_active_sets.py
 
-Leaves experiments/results/late-active-sets-{first}-{late}-seed0.json for active sets of `first` points in the first seven
-epochs and of `late` points in the last three; finished runs are skipped.
+Leaves experiments/results/late-active-sets-{first}-{late}-seed0.json for active sets of `first` points in the first
+seven epochs and of `late` points in the last three; finished runs are skipped.
 """
 
 import json

@@ -281,6 +281,18 @@ def test_metrics_with_fewer_support_points_are_those_of_a_decoder_that_has_fewer
     assert record["metrics"]["rmse"] == pytest.approx(all_of_them["rmse"], rel=1e-5)
 
 
+def test_refined_metrics_are_of_latents_that_were_refined(tmp_path):
+    settings = {"init": "spectral", "neighbours": 0.1, "max_epochs": 1}
+    record = running.execute(Run("own", "digits", "SASGP", settings, 0, ("quality", "refined"), 300), tmp_path)
+    data = running._load("digits")
+    model = SASGP(**settings, random_state=0).fit(running._some(data.X, 300, 0))
+    Z = model.transform(data.X_test, refine=running.REFINE)
+    found = record["metrics"]
+    assert found["refined_rmse"] == pytest.approx(rmse(data.X_test, model.predict(Z)), rel=1e-4)
+    assert found["refined_nlpd"] < found["nlpd"]
+    assert {"refined_knn_1", "refined_knn_15", "refined_trustworthiness", "refined_transform_seconds"} <= set(found)
+
+
 def test_kept_latents_are_those_of_the_model_and_small(done):
     path = done / "quick" / "table1-mnist-bayesian-A400-seed0.npz"
     data = running._load("digits")
