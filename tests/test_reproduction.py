@@ -40,7 +40,8 @@ N, B, A, D, Q = 40, 12, 5, 3, 2
 @pytest.fixture(autouse=True)
 def brief_starts(monkeypatch):
     """The encoder's fit to its start is most of the time of a run of one epoch."""
-    monkeypatch.setattr(start, "FIT_STEPS", 5)
+    for name in ("FIT_STEPS", "LAYOUT_STEPS", "SETTLE_STEPS"):
+        monkeypatch.setattr(start, name, 5)
 
 
 # ---------------------------------------------------------------------------------------------------- ablation
