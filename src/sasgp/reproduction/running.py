@@ -28,7 +28,7 @@ __all__ = ["Outcome", "execute", "finished", "work"]
 
 FEWER = 400  # support points, as many as the paper's largest active set
 KEPT_ROWS = 5000  # training rows in a figure
-REFINE = 12  # steps for the latents of new rows
+REFINE = 20  # steps for the latents of new rows
 GRID = 80  # points of the background along each axis
 EVIDENCE_SIZES = (100, 200, 400, 800)
 PACKAGES = ("torch", "gpytorch", "numpy", "scikit-learn")
