@@ -220,6 +220,21 @@ def test_other_files_can_be_fitted(here, sasgp, name):
     assert labels.to_list() == ([0, 1] * 10 if name == "x.npz" else frame["species"].to_list())
 
 
+def test_images_of_a_file_are_named_by_their_sides_and_a_run_goes_on_with_them(here, error, sasgp, monkeypatch):
+    np.save("x.npy", np.random.default_rng(0).random((60, 64), np.float32))
+    command = ("fit", "x.npy", "--out", "run", "--encoder", "conv", "--init", "spectral", "--neighbours", "0.1", *FAST)
+    assert "give the sides of one row" in error(*command, "--image-shape", "4", "15")
+    shape = ("--image-shape", "4", "16")
+    with monkeypatch.context() as patch:
+        patch.setattr(SASGP, "save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert "--resume" in error(*command, *shape, code=130)
+    assert "image_shape: [4, 16] in the run, [16, 4] now" in error("fit", "--resume", "run", "--image-shape", "16", "4")
+    sasgp("fit", "--resume", "run", *shape)
+    assert json.loads(Path("run/run.json").read_text())["data"]["image_shape"] == [4, 16]
+    assert SASGP.load("run/model.safetensors").model_.encoder.picture.sizes == (1, 4, 16)
+    sasgp("sample", "run", "--out", "x.png")
+
+
 def test_constant_columns_are_fine(here, sasgp):
     np.save("x.npy", np.column_stack([np.ones(20), np.zeros(20)]))
     sasgp("fit", "x.npy", "--out", "run", "--encoder", "table", *FAST)

@@ -1,5 +1,7 @@
 """Layouts that latents start from: against dense eigenvectors, by what they keep, and from fit to file."""
 
+import copy
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -8,7 +10,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
-from sasgp import GPLVM, SASGP, VAE, BayesianGPLVM, anchor, checkpoint, layouts, start
+from sasgp import GPLVM, SASGP, VAE, BayesianGPLVM, anchor, checkpoint, latents, layouts, start
 from sasgp.errors import InputError
 from sasgp.layouts import lay_out
 from sasgp.metrics import trustworthiness
@@ -276,6 +278,44 @@ def test_an_anchor_is_part_of_a_checkpoint_and_not_of_a_model(digits, tmp_path, 
     assert not np.array_equal(whole.embedding_, SASGP(**settings | {"neighbours": 0.0}).fit(digits).embedding_)
 
 
+def test_an_anchor_holds_the_rows_that_are_left_for_training(digits, monkeypatch):
+    # A quarter is held out for early stopping, of the others 100 are laid out: indices of indices
+    monkeypatch.setattr(layouts, "MAX_ROWS", 100)
+
+    class Marked(Doubling):
+        def fit_transform(self, X):
+            return np.column_stack([X[:, 20], X[:, 21]]) * 30
+
+    settings = {"neighbours": 50.0, "early_stopping": 5, "validation_fraction": 0.25, "encoder_noise": 0.0}
+    more = {"max_epochs": 60, "learning_rate": 1e-2, "random_state": 0}
+    model = SASGP(init=Marked(), **settings, **more).fit(digits)
+    # A linear layout: nothing else holds rows to it, and in the wrong order they would be nowhere near
+    r = [np.corrcoef(model.embedding_[:, q], digits[:, 20 + q])[0, 1] for q in range(2)]
+    assert min(r) > 0.9
+
+
+def test_dimensions_that_are_chosen_can_be_held(digits):
+    settings = {"n_components": "auto", "init": "spectral", "neighbours": 0.1, "encoder": "conv"}
+    model = SASGP(**settings, **SHORT).fit(digits[:150])
+    assert model.transform(digits[150:160], refine=2).shape == (10, model.n_components_)
+
+
+def test_refinement_pays_a_quarter_of_what_training_paid_and_scores_do_not(digits):
+    model = SASGP(init="spectral", neighbours=0.3, **SHORT).fit(digits[:200])
+    X = torch.from_numpy(digits[200:220])
+    home = torch.from_numpy(model.transform(digits[200:220]))
+
+    def cost(Z):  # ¼ · .3 nats for each of the 64 values
+        return 0.25 * 0.3 * 64 * torch.log1p((Z - home).square().sum(1) / anchor.MODE_SCALE**2)
+
+    expected = latents.climb(model.posterior_, X, home, 8, cost)[0]
+    np.testing.assert_allclose(model.transform(digits[200:220], refine=8), expected.numpy(), rtol=1e-4, atol=1e-5)
+    # What a row's density is does not hang on how its latents were trained: the same decoder without the weight
+    free = copy.deepcopy(model).set_params(neighbours=0.0)
+    np.testing.assert_array_equal(model.score_samples(digits[200:220]), free.score_samples(digits[200:220]))
+    assert not np.array_equal(model.transform(digits[200:220], refine=8), free.transform(digits[200:220], refine=8))
+
+
 def test_what_there_is_no_layout_for_is_said(digits):
     with pytest.raises(InputError, match=r"neighbours=1.0 needs a layout.*Got init='pca'; choose another, such as"):
         SASGP(neighbours=1.0).fit(digits)
@@ -336,10 +376,17 @@ def test_an_encoder_with_convolutions_from_fit_to_file(digits, tmp_path, monkeyp
     np.testing.assert_array_equal(clone(model).fit(digits, resume=tmp_path).embedding_, model.embedding_)
 
 
-def test_images_that_are_no_squares_are_named_and_others_refused(digits):
-    wide = VAE(encoder="conv", image_shape=(4, 16), **SHORT).fit(digits)
+def test_images_that_are_no_squares_are_named_and_others_refused(digits, tmp_path):
+    wide = VAE(encoder="conv", image_shape=(np.int64(4), np.int64(16)), **SHORT).fit(digits)
     assert wide.model_.encoder.picture.sizes == (1, 4, 16)
+    assert isinstance(wide.model_.encoder.mu[1], torch.nn.Conv2d)
+    wide.save(tmp_path / "m.safetensors")
+    np.testing.assert_array_equal(VAE.load(tmp_path / "m.safetensors").transform(digits), wide.transform(digits))
+    shown = wide.explorer(digits).content["image"]
+    assert (shown["height"], shown["width"]) == (4, 16)
     with pytest.raises(InputError, match=r"needs rows that are images. Got 60 values a row.*say image_shape="):
         SASGP(encoder="conv").fit(digits[:, :60])
-    with pytest.raises(InputError, match=r"image_shape must be .*64 values in all. Got \(9, 7\)"):
-        SASGP(encoder="conv", image_shape=(9, 7)).fit(digits)
+    for wrong in ((9, 7), (-8, -8), (8.5, 8), 8, "88", (64,), ()):
+        for encoder in ("conv", "network"):  # which would use it for the explorer alone
+            with pytest.raises(InputError, match=r"image_shape must be .*64 values in all. Got .*; give the sides"):
+                SASGP(encoder=encoder, image_shape=wrong).fit(digits)

@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Anchor", "from_mode"]
+__all__ = ["Anchor", "from_mode", "places"]
 
 MODE_SCALE = 0.3  # s of `from_mode`, against a layout of unit variance: about the radius of a cluster
 
 
 class Anchor(nn.Module):
-    """What holds rows near their places in a layout while the model trains: λ log(1 + ‖μ_n − t_n‖²/s²) nats each.
+    """What holds rows near their places in a layout while the model trains: w log(1 + ‖μ_n − t_n‖²/s²) nats each.
 
     Parameters
     ----------
@@ -19,7 +19,7 @@ class Anchor(nn.Module):
         Which of the N rows they are; None: all.
     N : int
     weight : float
-        λ.
+        w, which is λD for the λ of `neighbours=` and D features.
     """
 
     targets: Tensor
@@ -29,8 +29,7 @@ class Anchor(nn.Module):
         super().__init__()
         # Buffers, so that a checkpoint has them and a layout need not be made again
         self.register_buffer("targets", targets)
-        place = None if rows is None else torch.full((N,), -1).index_put_((rows,), torch.arange(len(rows)))
-        self.register_buffer("place", place)
+        self.register_buffer("place", None if rows is None else places(rows, N))
         self.weight = weight
 
     def forward(self, mu: Tensor, rows: Tensor) -> Tensor:
@@ -40,6 +39,11 @@ class Anchor(nn.Module):
             return self.weight * from_mode(mu, self.targets[rows])
         place = self.place[rows]
         return self.weight * from_mode(mu, self.targets[place]) * (place >= 0)
+
+
+def places(rows: Tensor, N: int) -> Tensor:
+    """Where each of N rows stands among `rows` [n], −1 where it does not: [N]."""
+    return torch.full((N,), -1).index_put_((rows,), torch.arange(len(rows)))
 
 
 def from_mode(Z: Tensor, targets: Tensor) -> Tensor:

@@ -125,6 +125,8 @@ def described(value: object) -> Any:
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, tuple | list) and all(isinstance(size, int | np.integer) for size in value):
+        return [int(size) for size in value]
     if isinstance(value, torch.nn.Module):
         shapes = [(name, tuple(tensor.shape)) for name, tensor in value.state_dict().items()]
         return f"{type(value).__name__} {hashlib.blake2b(repr(shapes).encode(), digest_size=4).hexdigest()}"

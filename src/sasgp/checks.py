@@ -140,11 +140,11 @@ def check_settings(settings: Settings, N: int) -> None:
 
 
 def check_image_shape(settings: Settings, X: Any) -> tuple[int, ...] | None:
-    """The shape of rows X [N, D] as images, for an encoder that needs it; None for others."""
-    if not (isinstance(settings.encoder, str) and settings.encoder == "conv"):
-        return None
+    """The shape of rows X [N, D] as images: as given, or what an encoder that needs it takes them for; else None."""
     if settings.image_shape is not None:
         return check_shape(settings.image_shape, X.shape[1])
+    if not (isinstance(settings.encoder, str) and settings.encoder == "conv"):
+        return None
     shape = guess_shape(take_rows(X, np.arange(0, len(X), max(1, len(X) // GUESS_ROWS))))
     if shape is None:
         raise InputError(

@@ -8,12 +8,15 @@ batch to the mean of q(z) and, for Bayesian latents, its variance.
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["Custom", "Encoder", "Network", "Picture", "Table", "perceptron"]
+__all__ = ["Custom", "Encoder", "Network", "Picture", "Table", "perceptron", "started"]
+
+Layer = TypeVar("Layer", bound=nn.Module)
 
 HIDDEN = (512, 256)  # the paper's encoder
 CHANNELS, MAX_CHANNELS, LAST_SIDE, SUMMARY = 16, 128, 4, 128  # of convolutions: see `_convolutional`
@@ -166,7 +169,7 @@ def perceptron(widths: Sequence[int], generator: torch.Generator) -> nn.Sequenti
     """Linear layers with ReLU between them."""
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(widths):
-        layers += [_started(nn.Linear, n_in, n_out, generator=generator), nn.ReLU(inplace=True)]
+        layers += [started(nn.Linear, n_in, n_out, generator=generator), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers[:-1])
 
 
@@ -174,22 +177,22 @@ def _convolutional(picture: Picture, n_components: int, generator: torch.Generat
     """Convolutions that halve the sides and double the channels until little is left to see, then a perceptron.
 
     Of 28×28 pixels: 16 channels of 14×14, 32 of 7×7, 64 of 4×4, and 1024-128-Q. About as many operations as the
-    perceptron on all pixels, and a tenth of its weights in the first layers.
+    perceptron on all pixels, and a third of its weights.
     """
     layers: list[nn.Module] = [picture]
     (C, H, W), wider = picture.sizes, CHANNELS
-    while min(H, W) > LAST_SIDE:
+    while max(H, W) > LAST_SIDE:
         layers += [
-            _started(nn.Conv2d, C, wider, generator=generator, kernel_size=3, stride=2, padding=1),
+            started(nn.Conv2d, C, wider, generator=generator, kernel_size=3, stride=2, padding=1),
             nn.ReLU(True),
         ]
         C, H, W, wider = wider, (H + 1) // 2, (W + 1) // 2, min(2 * wider, MAX_CHANNELS)
     return nn.Sequential(*layers, nn.Flatten(), *perceptron([C * H * W, SUMMARY, n_components], generator))
 
 
-def _started(kind: type[nn.Module], *sizes: int, generator: torch.Generator, **more: int) -> nn.Module:
+def started(kind: type[Layer], *sizes: int, generator: torch.Generator, **more: int) -> Layer:
     """A layer, started as torch starts it but from the given generator: uniform on ±1/√n, n numbers making one."""
-    layer: nn.Module = nn.utils.skip_init(kind, *sizes, **more)  # type: ignore[no-untyped-call]
+    layer: Layer = nn.utils.skip_init(kind, *sizes, **more)  # type: ignore[no-untyped-call]
     bound = 1 / math.sqrt(next(layer.parameters())[0].numel())
     for parameter in layer.parameters():
         nn.init.uniform_(parameter, -bound, bound, generator=generator)

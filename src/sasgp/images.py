@@ -85,10 +85,11 @@ def as_images(X: Array, shape: Sequence[int]) -> Array:
 
 
 def check_shape(shape: Sequence[int], D: int) -> tuple[int, ...]:
-    shape = tuple(int(size) for size in shape)
-    if math.prod(shape) != D or not is_image_shape(shape):
+    sizes = tuple(shape) if isinstance(shape, Sequence | np.ndarray) else ()
+    whole = all(isinstance(size, int | np.integer) and size > 0 for size in sizes)
+    if not (whole and math.prod(sizes) == D and is_image_shape(sizes)):
         raise InputError(
             f"image_shape must be (H, W), (C, H, W) or (H, W, C) with C of 1, 3 or 4, and have {D} values in all. "
-            f"Got {shape}."
+            f"Got {shape}; give the sides of one row."
         )
-    return shape
+    return tuple(int(size) for size in sizes)

@@ -53,10 +53,6 @@ class Settings:
         Layout that the latents start from, to which the encoder is fitted first. "pca" and "random": projections.
         "spectral", "tsne" and "umap": layouts that keep neighbours together; the last two need the extra `layouts`.
         From Python also an array [N, Q], or any object with scikit-learn's fit_transform.
-    neighbours
-        Weight of staying near the layout while all is trained, in nats for each value of the data, as the objective is.
-        0: the layout is where training starts, and no more. 0.1 keeps what "umap" and "tsne" make of large data, whose
-        encoder then also finds better places for new rows. Needs an `init` that keeps neighbours together.
     dtype
         Precision of the arithmetic: "float32" or "float64".
     device
@@ -75,6 +71,10 @@ class Settings:
     support
         How those rows are chosen: "random", or "kmeans++", which spreads them over the latent space. The latter is
         better where support_size is a few hundred, and no worse where it is thousands.
+    neighbours
+        Weight of staying near the layout while all is trained, in nats for each value of the data, as the objective is,
+        from which it is taken off. 0: the layout is where training starts, and no more. 0.7 keeps what "umap" makes of
+        large data, and lets new rows land better. Needs an `init` that keeps neighbours together.
     image_shape
         Shape of a row as an image, which encoder="conv" needs: (H, W), (C, H, W) or (H, W, C). None: squares of pixels
         are recognised.
@@ -92,7 +92,6 @@ class Settings:
     learning_rate: float | None = None
     hyper_learning_rate: float = 2e-2
     init: Literal["pca", "random", "spectral", "tsne", "umap"] | Any = "pca"
-    neighbours: float = 0.0
     dtype: Literal["float32", "float64"] = "float32"
     device: str = "auto"
     random_state: int | None = None
@@ -101,6 +100,7 @@ class Settings:
     early_stopping: int | None = None
     validation_fraction: float = 0.1
     support: Literal["random", "kmeans++"] = "random"
+    neighbours: float = 0.0
     image_shape: tuple[int, ...] | None = None
 
     def encoder_rate(self) -> float:

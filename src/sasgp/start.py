@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sasgp import kernels
-from sasgp.anchor import Anchor, from_mode
+from sasgp.anchor import Anchor, from_mode, places
 from sasgp.encoders import Custom, Encoder, Network, Picture, Table
 from sasgp.errors import InputError
 from sasgp.images import planes
@@ -93,8 +93,8 @@ def encoder(
     """An encoder that starts from a layout, or where that is None from projections as `settings.init` says.
 
     Rows are centred and divided by `units`, [] for all features or [D]. A user's module gets them as they are: it is
-    fitted to a layout, and left alone where there is none. With fitted=False a network has the right shape alone. Where
-    rows are images of an `image_shape` it has convolutions.
+    fitted to a layout, and left alone where there is none. With fitted=False a network has the right shape alone. One
+    with convolutions needs an `image_shape`.
     """
     bayesian = settings.latents == "bayesian"
     net: Encoder
@@ -133,7 +133,7 @@ def encoder(
         if layout is not None and layout.rows is not None:
             # Rows that were not laid out go where a network puts them that was fitted to those that were
             fit_encoder(net, laid_out, targets, loss, fit_steps(layout), seen, seed, update)
-            place = torch.full((len(data),), -1).index_put_((layout.rows,), torch.arange(len(layout.rows)))
+            place = places(layout.rows, len(data))
 
             def targets(X: Tensor, rows: Tensor) -> Tensor:
                 known = place[rows].to(Z.device)
@@ -164,7 +164,8 @@ def network(
     """The amortised encoder, untrained."""
     variance = settings.latents == "bayesian"
     draw, picture = generator(seed, "network"), None
-    if image_shape is not None:
+    if settings.encoder == "conv":
+        assert image_shape is not None
         sizes, last = planes(image_shape)
         picture = Picture(*sizes, last=last)
     return Network(centre, scale, int(settings.n_components), variance=variance, generator=draw, picture=picture)

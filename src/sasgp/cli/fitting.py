@@ -113,9 +113,12 @@ def fit(
     dataset = load(data, labels=labels)
 
     from sasgp.evaluation import hold_out  # torch comes with these: a wrong path should not wait for it
+    from sasgp.images import check_shape
     from sasgp.rows import check_finite
 
-    if options.encoder == "conv" and options.image_shape is None:
+    if options.image_shape is not None:
+        dataset = replace(dataset, image_shape=check_shape(options.image_shape, dataset.X.shape[1]))
+    elif options.encoder == "conv":
         options = replace(options, image_shape=dataset.image_shape)  # a data set by name knows it
     estimator = _estimator(model, options)
     check_finite(dataset.X)  # before rows are shuffled: they are named by their place in the file
@@ -164,6 +167,7 @@ def _asked(
         "tensorboard": tensorboard,
         "command": shlex.join(["sasgp", *LINE]),
         **{field.name: getattr(options, field.name) for field in fields(Options)},
+        "image_shape": None if options.image_shape is None else list(options.image_shape),
     }
 
 

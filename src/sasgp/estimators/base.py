@@ -43,7 +43,8 @@ T = TypeVar("T")
 Array = NDArray[np.floating[Any]]
 
 ENCODE_ROWS = 4096  # encoded at a time
-# What leaving the encoder's answer costs in refinement, of what leaving the layout cost in training: the one is a guess
+# What leaving the encoder's answer costs in refinement, as a part of what leaving the layout costs in training. (MNIST
+# and Fashion-MNIST, 1000 training rows held out, 200 nats: 1-NN stays within .002; with 50 it loses .010 on MNIST.)
 HELD = 0.25
 SCORE_SAMPLES = 16  # the median row of digits is then within .01 nats of the integral
 
@@ -294,7 +295,7 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         refine : int
             Steps by which log p(x|z) + log p(z) is climbed from the encoder's answer, from the support points that
             explain the row best and, after `build_index`, from the latents of the nearest rows there. No row ends lower
-            than the encoder put it. 0: the encoder's answer. 20 is enough for most. With `neighbours` the encoder's
+            than the encoder put it. 0: the encoder's answer. 20 is enough for most. With `neighbours` a network's
             answer is the only start, and leaving it has a cost, as leaving the layout had in training: a better
             explanation far away would be one among other neighbours.
         return_std : bool
@@ -343,7 +344,8 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
         `save` leaves the index beside the model file, and `load` finds it there. It holds up to 64 principal
         coordinates of every row: whoever has it can tell roughly what the rows are. With encoder="table" X must be the
-        training rows, in their order. More than 200 000 rows need the extra `neighbours`.
+        training rows, in their order. More than 200 000 rows need the extra `neighbours`. A network that was trained
+        with `neighbours=` needs no index: its own answer is the only start.
         """
         check_is_fitted(self)
         rows = self._rows(X)
@@ -531,8 +533,8 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         columns : mapping or DataFrame, optional
             More to colour by, N values each. The columns of X are there as well, unless they are pixels.
         image_shape : tuple, optional
-            Shape of a row as an image: (H, W), (C, H, W) or (H, W, C). None: squares of pixels are recognised, unless
-            X is a DataFrame. () is a table.
+            Shape of a row as an image: (H, W), (C, H, W) or (H, W, C). None: that of the model, where it has one; else
+            squares of pixels are recognised, unless X is a DataFrame. () is a table.
         title : str
             Above the page.
         """
@@ -552,7 +554,7 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             labels=labels,
             columns=columns,
             feature_names=None if names is None else [str(name) for name in names],
-            image_shape=image_shape,
+            image_shape=self.image_shape_ if image_shape is None else image_shape,
             title=title,
         )
 
@@ -588,6 +590,8 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             tensors["init"] = torch.as_tensor(np.asarray(self.init, np.float64))
         if not isinstance(self.random_state, int | np.integer | None):
             settings["random_state"] = self.seed_
+        if self.image_shape is not None:
+            settings["image_shape"] = [int(size) for size in self.image_shape]
 
         # Settings may be numpy's numbers, as from a grid search over np.arange; JSON knows Python's
         settings = {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}

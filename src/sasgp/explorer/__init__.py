@@ -19,7 +19,7 @@ from sasgp.explorer import content
 from sasgp.explorer.decoder import Box, Decoder, packed_decoder, packed_sd
 from sasgp.explorer.packing import pack
 from sasgp.explorer.page import Explorer
-from sasgp.images import CHANNELS, Shades, check_shape, guess_shape
+from sasgp.images import Shades, check_shape, guess_shape, planes
 from sasgp.rows import take_rows
 
 __all__ = ["Explorer", "explore"]
@@ -86,7 +86,7 @@ def explore(
         shape = None if named else guess_shape(sample)
     else:
         shape = check_shape(image_shape, D) if len(image_shape) else None
-    shades = None if shape is None else Shades.of(sample, _n_channels(shape))
+    shades = None if shape is None else Shades.of(sample, planes(shape)[0][0])
 
     bytes_a_value = 4 if shades is None else 1
     if X is not None:
@@ -132,22 +132,14 @@ def explore(
     )
 
 
-def _n_channels(shape: tuple[int, ...]) -> int:
-    if len(shape) == 2:
-        return 1
-    return shape[2] if shape[2] in CHANNELS else shape[0]
-
-
 def _image(shape: tuple[int, ...], shades: Shades) -> dict[str, Any]:
     """How the page draws rows: size, channels, and whether these are planes one after another."""
-    channels = _n_channels(shape)
-    planes = len(shape) == 3 and shape[2] not in CHANNELS
-    height, width = shape[1:] if planes else shape[:2]
+    (channels, height, width), last = planes(shape)
     return {
         "height": height,
         "width": width,
         "channels": channels,
-        "planes": planes,
+        "planes": len(shape) == 3 and not last,
         "low": shades.low,
         "high": shades.high,
         "writing": shades.writing,

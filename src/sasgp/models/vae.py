@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sasgp.anchor import Anchor
-from sasgp.encoders import Encoder
+from sasgp.encoders import Encoder, started
 from sasgp.models.latent import latents
 from sasgp.objective import LOG_2PI
 from sasgp.posterior import BLOCK_ELEMENTS, Predictive
@@ -75,9 +75,9 @@ class Perceptron(nn.Module):
         self.register_buffer("mean", mean)
         self.register_buffer("unit", mean.new_tensor(variance**0.5))
         self.register_buffer("least", least)
-        self.hidden = _linear(n_components, HIDDEN, generator)
-        self.location = _linear(HIDDEN, D, generator)
-        self.scale = _linear(HIDDEN, D, generator) if spread == "head" else None
+        self.hidden = started(nn.Linear, n_components, HIDDEN, generator=generator)
+        self.location = started(nn.Linear, HIDDEN, D, generator=generator)
+        self.scale = started(nn.Linear, HIDDEN, D, generator=generator) if spread == "head" else None
         self.log_noise = nn.Parameter(mean.new_tensor(math.log(noise))) if spread == "shared" else None
         with torch.no_grad():
             # At first every z is decoded to about the mean, with all of the noise
@@ -94,14 +94,6 @@ class Perceptron(nn.Module):
         if self.scale is not None:
             return mean, self.least.square() + self.unit.square() * F.softplus(self.scale(h))
         return mean, F.softplus(mean) if self.log_noise is None else self.log_noise.exp()[None]
-
-
-def _linear(n_in: int, n_out: int, generator: torch.Generator) -> nn.Linear:
-    """A layer started as torch starts it, but from the given generator."""
-    linear: nn.Linear = nn.utils.skip_init(nn.Linear, n_in, n_out)  # type: ignore[no-untyped-call]
-    for parameter in linear.parameters():
-        nn.init.uniform_(parameter, -1 / math.sqrt(n_in), 1 / math.sqrt(n_in), generator=generator)
-    return linear
 
 
 def log_density(X: Tensor, mean: Tensor, var: Tensor) -> Tensor:

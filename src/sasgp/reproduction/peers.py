@@ -50,7 +50,7 @@ class TSNE(_Layout):
 
 
 class Autoencoder(BaseEstimator):
-    """Two perceptrons with squared error: the encoder of the others, and the decoder of the VAE.
+    """Two perceptrons with squared error, D-512-256-2 and 2-400-D: as wide as the VAE's.
 
     Parameters
     ----------

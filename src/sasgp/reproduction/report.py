@@ -143,7 +143,7 @@ def evidence(results: Results) -> str:
 
 def neighbours(results: Results) -> str:
     """Neighbourhoods, densities and times of one model, beside what people use for either."""
-    first, last = ["", "model", "1-NN", "15-NN", "RMSE", "NLPD"], ["fit, CPU s", "transform, s", "seeds"]
+    first, last = ["", "model", "1-NN", "15-NN", "RMSE", "NLPD"], ["fit, CPU s", "transform, CPU s", "seeds"]
     rows = []
     for run in sorted(EXPERIMENTS["layouts"](0), key=place):
         records = results.records(run.name)

@@ -52,7 +52,7 @@ def model_name(run: Run) -> str:
     return {
         "SASGP": f"SAS, {settings.get('latents')}, A = {settings.get('active_set_size')}",
         "BayesianGPLVM": f"Bayesian GP-LVM, M = {settings.get('n_inducing')}",
-        "VAE": ", ".join(["VAE", *(VARIANCES[settings[key]] for key in ("variance",) if key in settings)]),
+        "VAE": f"VAE, {VARIANCES[settings['variance']]}" if "variance" in settings else "VAE",
         "GPLVM": f"exact GP-LVM, {run.rows} rows",
         "PCA": "PCA",
         "UMAP": "UMAP",
