@@ -45,7 +45,8 @@ class SASGP(BaseDecoder):
     embedding_ : ndarray [N, Q]
         Latents of the training rows.
     history_ : list of dict
-        A record for every epoch: epoch, step, loss (negative objective in nats for each entry of the data), noise,
+        A record for every epoch: epoch, step, loss (negative objective in nats for each entry of the data; with
+        `neighbours` it has the cost of leaving the layout in it), noise,
         learning_rate, seconds, and how many steps were dropped because their numbers were not finite.
     kernel_ : gpytorch.kernels.Kernel
         The trained kernel.

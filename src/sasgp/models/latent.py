@@ -27,7 +27,10 @@ class Model(Protocol):
 
 
 def latents(model: Model, X: Tensor, rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Latents [B, Q] of a batch, and what each adds to the objective, [B]."""
+    """Latents [B, Q] of a batch, and what each adds to the objective, [B]: its prior's part and what an anchor takes.
+
+    An objective with an anchor is not a bound on the evidence, and differs from that without by what the anchor takes.
+    """
     seen = blurred(X, model.encoder, model.encoder_noise, model.feature_noise, generator)
     mu, var = model.encoder(seen, rows)
     Z, log_prior = drawn(mu, var, generator)

@@ -91,6 +91,11 @@ def _other(table: str, data: str, kind: str, estimator: str, seed: int, *, rows:
     return Run(f"{table}-{data}-{kind}", data, estimator, more, seed, measures, rows)
 
 
+def _vae(data: str, variance: str, seed: int) -> Run:
+    settings = {"variance": variance, "max_epochs": EPOCHS[data], **PLAIN}
+    return _other("table2", data, f"vae-{variance}", "VAE", seed, **settings)
+
+
 def _inducing(table: str, data: str, M: int, seed: int, batch: int = BATCH) -> Run:
     kind = f"inducing-M{M}" + f"-B{batch}" * (batch != BATCH)
     settings = {"n_inducing": M, "batch_size": batch, "max_epochs": EPOCHS[data], **PLAIN}
@@ -118,10 +123,7 @@ def _plainly(data: str, seed: int) -> list[Run]:
 def _beside(data: str, seed: int) -> list[Run]:
     return [
         *_plainly(data, seed),
-        *(
-            _other("table2", data, f"vae-{variance}", "VAE", seed, variance=variance, max_epochs=EPOCHS[data], **PLAIN)
-            for variance in ("shared", "head", "mean")
-        ),
+        *(_vae(data, variance, seed) for variance in ("shared", "head", "mean")),
         _inducing("table2", data, SIZES[-1], seed),
         _other("table2", data, f"gplvm-N{EXACT_ROWS}", "GPLVM", seed, rows=EXACT_ROWS, max_epochs=EXACT_EPOCHS),
         _inducing("table2", data, SIZES[0], seed),
@@ -187,7 +189,7 @@ def _neighbourhoods(data: str, seed: int) -> list[Run]:
     return [
         *ours,
         run("autoencoder", "Autoencoder", "quality", max_epochs=EPOCHS[data]),
-        run("vae", "VAE", "quality", max_epochs=EPOCHS[data], **PLAIN),
+        _vae(data, "shared", seed),
         run("tsne", "TSNE"),
     ]
 
