@@ -28,7 +28,7 @@ LAID_OUT: dict[str, Any] = {
     "max_epochs": 30,
     "support_size": 4000,
 }
-WEIGHTS = (0.0, 0.1, 1.0, 10.0)  # of staying near the layout
+WEIGHTS = (0.0, 0.1, 0.7, 3.0)  # of staying near the layout
 QUICK_ROWS = 500
 
 Measure = Literal["quality", "fewer", "latents", "evidence", "places", "refined"]
