@@ -188,6 +188,7 @@ def _neighbourhoods(data: str, seed: int) -> list[Run]:
         return ours
     return [
         *ours,
+        run("sasgp-tsne", "SASGP", "quality", "refined", **LAID_OUT | {"init": "tsne"}),
         run("autoencoder", "Autoencoder", "quality", max_epochs=EPOCHS[data]),
         _vae(data, "shared", seed),
         run("tsne", "TSNE"),
