@@ -1,5 +1,6 @@
 """Figures made of the files that runs left."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -149,17 +150,16 @@ def _latent_spaces(name: str) -> Callable[[Results], Figure]:
 def layouts(results: Results) -> Figure:
     """Test rows where each method puts them."""
     models = _kept(results, "layouts")
-    data = list(dict.fromkeys(run.data for run, _ in models))
-    columns = max(sum(run.data == name for run, _ in models) for name in data)
-    figure = Figure(figsize=(2.6 * columns, 2.8 * len(data)), layout="constrained")
-    panels = figure.subplots(len(data), columns, squeeze=False)
-    for row, name in zip(panels, data, strict=True):
-        own = [(run, arrays) for run, arrays in models if run.data == name]
-        for axes, (run, arrays) in zip(row, own, strict=False):
-            axes.set_title(model_name(run), color=INK, fontsize=9)
-            _draw_latents(axes, arrays["std"], arrays["extent"], arrays["Z_test"], arrays["y_test"])
-        for axes in row[len(own) :]:
+    found = {(run.data, model_name(run)): arrays for run, arrays in models}
+    rows, columns = (list(dict.fromkeys(names)) for names in zip(*found, strict=True))
+    figure = Figure(figsize=(2.6 * len(columns), 2.8 * len(rows)), layout="constrained")
+    panels = figure.subplots(len(rows), len(columns), squeeze=False)
+    for place_of, axes in zip(itertools.product(rows, columns), panels.flat, strict=True):
+        if (arrays := found.get(place_of)) is None:
             axes.set_axis_off()
+            continue
+        axes.set_title(place_of[1], color=INK, fontsize=9)
+        _draw_latents(axes, arrays["std"], arrays["extent"], arrays["Z_test"], arrays["y_test"])
     return figure
 
 
