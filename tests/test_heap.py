@@ -12,7 +12,7 @@ from sasgp import heap
 linux = pytest.mark.skipif(heap._glibc() is None, reason="needs glibc")
 
 
-def faults(steps=20):
+def faults(steps):
     """Page faults of a step that makes ten tensors of 8 MB: 20 480 pages."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(steps):
@@ -25,7 +25,8 @@ def faults(steps=20):
 def test_pages_are_cleared_once():
     with heap.kept_heap():
         faults(2)
-        assert faults() < 2000  # a tenth: the heap may still grow by a few blocks, where others hold some of its parts
+        # The least of several: the heap may still grow by a block, where others hold some of its parts
+        assert min(faults(5) for _ in range(6)) < 100
 
 
 @linux

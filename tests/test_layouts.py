@@ -207,22 +207,27 @@ def test_an_object_from_clone_to_file(digits, tmp_path):
     np.testing.assert_array_equal(loaded.set_params(init=PCA(2)).fit(digits).embedding_, model.embedding_)
 
 
-def test_a_resumed_fit_makes_no_layout_and_ends_in_the_same_bits(digits, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "SHARE", np.inf)  # save after every epoch, however short
-    settings = {"init": Doubling(), "random_state": 0, "max_epochs": 4}
+def interrupted(settings, X, folder):
+    """A fit that stops in its third epoch and leaves a checkpoint."""
 
     def stop(model, record):
         if record["epoch"] == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        SASGP(**settings).fit(digits, checkpoint=tmp_path, callback=stop)
+        SASGP(**settings).fit(X, checkpoint=folder, callback=stop)
+
+
+def test_a_resumed_fit_makes_no_layout_and_ends_in_the_same_bits(digits, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "SHARE", np.inf)  # save after every epoch, however short
+    settings = {"init": Doubling(), "random_state": 0, "max_epochs": 4}
+
+    interrupted(settings, digits, tmp_path)
     calls = Doubling.calls
     resumed = SASGP(**settings).fit(digits, resume=tmp_path)
     assert Doubling.calls == calls
     np.testing.assert_array_equal(resumed.embedding_, SASGP(**settings).fit(digits).embedding_)
-    with pytest.raises(KeyboardInterrupt):
-        SASGP(**settings).fit(digits, checkpoint=tmp_path, callback=stop)
+    interrupted(settings, digits, tmp_path)
     with pytest.raises(InputError, match=r"init: 'Doubling .*' in the checkpoint, 'PCA .*' now"):
         SASGP(**settings | {"init": PCA(2)}).fit(digits, resume=tmp_path)
 
@@ -263,12 +268,7 @@ def test_an_anchor_is_part_of_a_checkpoint_and_not_of_a_model(digits, tmp_path, 
     monkeypatch.setattr(layouts, "MAX_ROWS", most)
     settings = {"init": Doubling(), "neighbours": 0.1, "random_state": 0, "max_epochs": 4, "encoder": "table"}
 
-    def stop(model, record):
-        if record["epoch"] == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        SASGP(**settings).fit(digits, checkpoint=tmp_path, callback=stop)
+    interrupted(settings, digits, tmp_path)
     calls = Doubling.calls
     resumed = SASGP(**settings).fit(digits, resume=tmp_path)
     assert Doubling.calls == calls
