@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sasgp.plots.looks import INK, PALETTE, UNCERTAINTY, plain
-from sasgp.reproduction.experiments import EXPERIMENTS, Run
+from sasgp.reproduction.experiments import EXPERIMENTS, FIG5_BATCHES, Run
 from sasgp.reproduction.results import Results, model_name, place
 from sasgp.reproduction.running import Record
 
@@ -55,13 +55,13 @@ def _draw_curve(axes: Axes, record: Record, **style: Any) -> None:
     axes.plot(x, y, marker="o" if len(loss) < 2 else None, **style)
 
 
-def _finish(axes: Axes, x: str, y: str = "objective (nats for each value)", **legend: Any) -> None:
+def _finish(axes: Axes, x: str, y: str = "objective (nats for each value)") -> None:
     axes.set(xlabel=x, ylabel=y)
     plain(axes)
     axes.grid(color="#e5e5e5", lw=0.8)
     axes.set_axisbelow(True)
     if axes.get_legend_handles_labels()[1]:
-        axes.legend(frameon=False, fontsize=8, **{"loc": "lower right"} | legend)
+        axes.legend(frameon=False, fontsize=8, loc="lower right")
 
 
 def _colour(size: int) -> str:
@@ -84,17 +84,23 @@ def fig2(results: Results) -> Figure:
 
 def fig5(results: Results) -> Figure:
     """The objective against time for active sets and inducing points; SAS_A beside the exact evidence."""
-    figure = Figure(figsize=(12, 4.2), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=[1.3, 1])
+    figure = Figure(figsize=(14, 3.8), layout="constrained")
+    *left, right = figure.subplots(1, 4, width_ratios=[1, 1, 1, 1.3])
+    panels = dict(zip(sorted(FIG5_BATCHES), left, strict=True))
+    for axes in left[1:]:
+        axes.sharex(left[0])
+        axes.sharey(left[0])
     for run, record in _curves(results, "fig5"):
-        A, B = run.settings.get("active_set_size") or run.settings["n_inducing"], run.settings["batch_size"]
         sas = run.estimator == "SASGP"
-        label = f"{'SAS, A' if sas else 'inducing, M'} = {A}, B = {B}"
-        _draw_curve(left, record, color=_colour(A), lw=0.7 + B / 1000, ls="-" if sas else "--", label=label)
-    if not _curves(results, "fig5"):
-        left.text(0.5, 0.5, "not run yet", color=INK, ha="center", transform=left.transAxes)
-    left.set_xscale("log")
-    _finish(left, "CPU seconds", loc="upper left", bbox_to_anchor=(1.0, 1.0))  # twelve lines leave no room
+        A = run.settings["active_set_size" if sas else "n_inducing"]
+        style = {"color": _colour(A), "lw": 1.8, "ls": "-" if sas else "--"}
+        label = f"{'SAS, A' if sas else 'inducing, M'} = {A}"
+        _draw_curve(panels[run.settings["batch_size"]], record, label=label, **style)
+    for B, axes in panels.items():
+        axes.set_title(f"batches of {B}", loc="left", color=INK, fontsize=10)
+        axes.set_xscale("log")
+        _finish(axes, "CPU seconds")
+        axes.label_outer()
     for found in _evidence(results):
         exact = found["exact"]
         right.axhline(exact["per_value"], color=INK, lw=1.2, label=f"exact, N = {exact['n_rows']}")
@@ -108,6 +114,7 @@ def fig5(results: Results) -> Figure:
             ms=4,
             label="SAS$_A$, ± two standard errors",
         )
+    right.set_title("one model, four estimates", loc="left", color=INK, fontsize=10)
     _finish(right, "size of the active set, A", "log p(X|Z) (nats for each value)")
     return figure
 
