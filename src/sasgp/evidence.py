@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from sasgp.factor import GP, Factor, Update, amount, check_memory, dtype_name, memory_needed, operations, parts, silent
+from sasgp.factor import GP, Factor, Update, check_memory, dtype_name, memory_needed, operations, parts, silent
+from sasgp.memory import amount
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

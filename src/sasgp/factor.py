@@ -12,12 +12,9 @@ one factor answers for every shorter active set as well.
 Kernel and sums are float64 whatever the dtype, which is that of the factor.
 """
 
-import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from copy import deepcopy
 from itertools import pairwise
-from pathlib import Path
 from typing import Self
 
 import torch
@@ -25,13 +22,13 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from sasgp.errors import InputError
+from sasgp.memory import amount, available
 from sasgp.objective import LOG_2PI, NotPositiveDefiniteError, cholesky
 
 __all__ = [
     "GP",
     "Factor",
     "Update",
-    "amount",
     "check_memory",
     "dtype_name",
     "memory_needed",
@@ -235,19 +232,7 @@ def memory_available(device: torch.device) -> int:
     """Bytes that can be taken now."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    limits = []
-    with suppress(OSError, StopIteration, ValueError):
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        limits.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
-    with suppress(OSError, ValueError):  # of a container; "max" where there is none
-        folder = Path("/sys/fs/cgroup")
-        most, now = (int((folder / f"memory.{part}").read_text(encoding="ascii")) for part in ("max", "current"))
-        limits.append(max(0, most - now))
-    return min(limits) if limits else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def amount(n_bytes: int) -> str:
-    return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.1f} MiB"
+    return available()
 
 
 def check_memory(gp: GP, n: int) -> None:

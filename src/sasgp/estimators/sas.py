@@ -20,7 +20,8 @@ from sasgp.encoders import Encoder
 from sasgp.errors import InputError
 from sasgp.estimators.base import ENCODE_ROWS, Array, BaseDecoder, seed_of
 from sasgp.evidence import Evidence, EvidenceCurve, curve, doublings, exact, sas, unbiased
-from sasgp.factor import GP, amount, memory_needed
+from sasgp.factor import GP, memory_needed
+from sasgp.memory import amount
 from sasgp.models.sas import SASDecoder
 from sasgp.posterior import Posterior
 from sasgp.progress import progress_bar
