@@ -16,6 +16,7 @@ RANKS = {
     # 0: of the whole package they know nothing
     "errors": 0,
     "heap": 0,
+    "memory": 0,
     "objective": 0,
     "outputs": 1,
     "progress": 0,
@@ -43,6 +44,7 @@ RANKS = {
     "watching": 1,
     # 2: parts made of parts
     "datasets": 2,
+    "h5ad": 2,
     "evidence": 2,
     "latents": 2,
     "neighbours": 2,

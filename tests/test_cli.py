@@ -358,9 +358,20 @@ def test_embed_writes_what_transform_gives(home, here, sasgp):
 def test_columns_in_another_order_are_found_by_name(home, here, sasgp):
     table(9, seed=1).drop("species").write_csv("new.csv")
     table(9, seed=1).select("d", "b", "a", "c").write_csv("mixed.csv")
+    more = table(9, seed=1).with_columns(e=pl.lit(1.5), note=pl.lit("text"))  # which the model has never seen
+    more.select("e", "d", "note", "b", "a", "species", "c").write_csv("more.csv")
     sasgp("embed", home / "run", "new.csv", "--out", "new.npy")
-    sasgp("embed", home / "run", "mixed.csv", "--out", "mixed.npy")
-    np.testing.assert_array_equal(np.load("mixed.npy"), np.load("new.npy"))
+    for other in ("mixed", "more"):
+        sasgp("embed", home / "run", f"{other}.csv", "--out", f"{other}.npy")
+        np.testing.assert_array_equal(np.load(f"{other}.npy"), np.load("new.npy"))
+
+
+def test_columns_without_names_are_not_chosen_from(here, sasgp, error):
+    X = table(9, seed=1).drop("species").to_numpy()
+    np.savetxt("four.csv", X, delimiter=",")
+    np.savetxt("five.csv", np.hstack([X, X[:, :1]]), delimiter=",")
+    sasgp("fit", "four.csv", "--out", "four", *FAST)
+    assert "must have 4 features" in error("embed", "four", "five.csv", "--out", "z.npy")
 
 
 def test_embed_and_evaluate_refine(home, here, sasgp):

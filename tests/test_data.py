@@ -352,8 +352,7 @@ def test_what_is_no_file(write):
     assert message("measurement.csv") == "there is no file 'measurement.csv'. Did you mean 'measurements.csv'?"
     assert message("nowhere/x.npy") == "there is no file 'nowhere/x.npy'. Check the path."
     assert "Got the folder folder" in message("folder")
-    assert ".npy, .npz, .csv, .tsv or .parquet" in message(write("x", "x.xlsx"))
-    assert "not supported yet; export X to .npy" in message(write("x", "x.h5ad"))
+    assert ".npy, .npz, .csv, .tsv, .parquet or .h5ad" in message(write("x", "x.xlsx"))
     assert "there is no data set or file" in message(
         Path("digits")
     )  # a Path is a file, also when a data set has its name

@@ -5,6 +5,7 @@
     load("digits")                                      # digits, mnist, fashion-mnist, cifar10, oil-flow
     load("measurements.csv", labels="species")          # .csv, .tsv, .parquet; `sasgp.tables` says how they are read
     load("images.npy", labels="classes.txt")            # memory-mapped; [N, 28, 28] becomes [N, 784]
+    load("cells.h5ad", labels="cell_type")              # `sasgp.h5ad` says how
 
 Nothing is ever unpickled: loading a file runs no code.
 """
@@ -12,7 +13,7 @@ Nothing is ever unpickled: loading a file runs no code.
 import csv
 import difflib
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from sasgp.datasets import NAMES, Dataset, load_named
 from sasgp.errors import InputError
+from sasgp.h5ad import read_h5ad
 from sasgp.labels import parsed
 from sasgp.tables import LABEL_NAMES, is_number, read_table
 
@@ -30,19 +32,23 @@ LABEL_SUFFIXES = (".npy", ".csv", ".tsv", ".txt")
 NPY = b"\x93NUMPY"  # every .npy file starts with it
 
 
-def load(source: str | Path, *, labels: str | Path | None = None) -> Dataset:
+def load(source: str | Path, *, labels: str | Path | None = None, columns: Sequence[str] | None = None) -> Dataset:
     """A data set by its name, or a file.
 
     Parameters
     ----------
     source
-        One of `NAMES`, or a .npy, .npz, .csv, .tsv or .parquet file. A Path is always a file. An array with more than
-        two axes is flattened to [N, D]. Of a .npz file the array `X` is taken, or the only one with two axes or more.
+        One of `NAMES`, or a .npy, .npz, .csv, .tsv, .parquet or .h5ad file. A Path is always a file. An array with
+        more than two axes is flattened to [N, D]. Of a .npz file the array `X` is taken, or the only one with two axes
+        or more.
     labels
         The column of the file that holds the labels: its name, or in a file without header its place counted from 0.
-        For .npz the name of an array. Otherwise a .npy, .csv, .tsv or .txt file with one label a row. None takes a
-        column of text or integers that is called label, labels, class, target or y, from .npz an array `y` or
-        `labels`, and for x.npy the file x.labels.npy beside it.
+        For .npz the name of an array, for .h5ad a column of obs. Otherwise a .npy, .csv, .tsv or .txt file with one
+        label a row. None takes a column of text or integers that is called label, labels, class, target or y, from
+        .npz an array `y` or `labels`, and for x.npy the file x.labels.npy beside it.
+    columns
+        Features to take, in this order, from a file that has columns of all these names; its others are left out. None
+        takes all, or of a .h5ad file the genes that it marks as highly variable.
 
     Returns
     -------
@@ -57,7 +63,7 @@ def load(source: str | Path, *, labels: str | Path | None = None) -> Dataset:
     _check_file(path, tuple(_READERS), names=NAMES)
     try:
         path.open("rb").close()  # a file that may not be read says so here, whatever its kind
-        X, y, columns = _READERS[path.suffix.lower()](path, None if labels is None else str(labels))
+        X, y, names = _READERS[path.suffix.lower()](path, None if labels is None else str(labels), columns)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
 
@@ -65,14 +71,15 @@ def load(source: str | Path, *, labels: str | Path | None = None) -> Dataset:
     X = _flat(X, path)
     if y is not None:
         y = _one_a_row(y, len(X), path)
-    return Dataset(path.stem, X, y, columns or tuple(f"x{d}" for d in range(X.shape[1])), image_shape)
+    return Dataset(path.stem, X, y, names or tuple(f"x{d}" for d in range(X.shape[1])), image_shape)
 
 
-# Readers take a path and the labels that were asked for, and return X as it is in the file, y, and names of columns.
+# Readers take a path, and the labels and columns that were asked for. They return X as it is in the file, y, and names
+# of columns.
 _Read = tuple[NDArray[Any], NDArray[Any] | None, tuple[str, ...]]
 
 
-def _read_npy(path: Path, labels: str | None) -> _Read:
+def _read_npy(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
     X = _npy(path)
     beside = path.with_suffix(".labels.npy")  # as `sasgp data` writes them
     labels = str(beside) if labels is None and beside.is_file() else labels
@@ -80,7 +87,7 @@ def _read_npy(path: Path, labels: str | None) -> _Read:
     return X, y, ()
 
 
-def _read_npz(path: Path, labels: str | None) -> _Read:
+def _read_npz(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
     if not zipfile.is_zipfile(path):
         raise InputError(f"{path} is damaged or no .npz file, which is a zip archive; save it again with np.savez.")
     try:
@@ -105,16 +112,16 @@ def _read_npz(path: Path, labels: str | None) -> _Read:
     return X, y, ()
 
 
-def _read_columns(path: Path, labels: str | None) -> _Read:
-    table = read_table(path)
+def _read_columns(path: Path, labels: str | None, columns: Sequence[str] | None) -> _Read:
+    table = read_h5ad(path) if path.suffix.lower() == ".h5ad" else read_table(path)
     column = table.guess() if labels is None else table.find(labels)
     y = None
     if column is not None:
         y = table.labels(column)
     elif labels is not None:
-        y = _label_file(labels, table.frame.height, path, table.frame.columns)
-    X, columns = table.numbers(without=column)
-    return X, y, columns
+        y = _label_file(labels, table.n_rows, path, table.annotations)
+    X, names = table.numbers(without=column, only=columns)
+    return X, y, names
 
 
 _READERS = {
@@ -123,6 +130,7 @@ _READERS = {
     ".csv": _read_columns,
     ".tsv": _read_columns,
     ".parquet": _read_columns,
+    ".h5ad": _read_columns,
 }
 
 
@@ -173,7 +181,7 @@ def _one_a_row(y: NDArray[Any], n_rows: int, path: Path) -> NDArray[Any]:
     return y
 
 
-def _label_file(labels: str, n_rows: int, data: Path, columns: list[str]) -> NDArray[Any]:
+def _label_file(labels: str, n_rows: int, data: Path, columns: Sequence[str]) -> NDArray[Any]:
     """Labels from a file of their own, for `data` with these columns, none of which is called `labels`."""
     path = Path(labels).expanduser()
     if not path.exists():
@@ -222,8 +230,6 @@ def _check_file(path: Path, suffixes: tuple[str, ...], names: tuple[str, ...] = 
         if names and not path.suffix:
             raise InputError(f"there is no data set or file '{path}'.{hint} Data sets: {', '.join(names)}.")
         raise InputError(f"there is no file '{path}'.{hint or ' Check the path.'}")
-    if path.suffix.lower() == ".h5ad":
-        raise InputError(f"{path}: .h5ad files are not supported yet; export X to .npy (np.save) and load that.")
     if path.suffix.lower() not in suffixes:
         raise InputError(f"{path} must be a file of a kind that is read ({read}). Got '{path.suffix}'; convert it.")
     if not path.stat().st_size:
@@ -243,5 +249,5 @@ def _suggest(word: str, options: Iterable[str]) -> str:
     return f" Did you mean '{by_lower[close[0]]}'?" if close else ""
 
 
-def _shortened(names: list[str], most: int = 10) -> str:
+def _shortened(names: Sequence[str], most: int = 10) -> str:
     return ", ".join(names[:most]) + (", …" if len(names) > most else "")

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from sasgp.data import load
 from sasgp.errors import InputError
-from sasgp.tables import read_table
 
 __all__ = ["check_suffix", "read_latents", "real_path", "replacing", "writable", "write_csv"]
 
@@ -73,19 +72,10 @@ def read_latents(path: Path, n_components: int) -> NDArray[Any]:
     """Latents [N, Q] of a .csv or .npy file; an embedding.csv has further columns, which are left out."""
     path = path.expanduser()
     names = [f"z{q}" for q in range(n_components)]
-    if path.suffix.lower() == ".csv" and path.is_file() and path.stat().st_size:
-        table = read_table(path)
-        if set(names) <= set(table.frame.columns):
-            others = [name for name in table.frame.columns if name not in names]
-            Z, columns = type(table)(path, table.frame.drop(others), table.separator, table.has_header).numbers(None)
-            # In the memory order of any other array: sums in another order differ in their last digit
-            Z = np.ascontiguousarray(Z[:, [columns.index(name) for name in names]])
-        else:
-            Z = load(path).X
-    elif path.suffix.lower() in (".csv", ".npy") or not path.exists():
-        Z = load(path).X
-    else:
+    if path.exists() and path.suffix.lower() not in (".csv", ".npy"):
         raise InputError(f"LATENTS must be a .csv or .npy file. Got {path}; convert it.")
+    # In the memory order of any other array: sums in another order differ in their last digit
+    Z = np.ascontiguousarray(load(path, columns=names).X)
     if Z.shape[1] != n_components:
         raise InputError(
             f"{path} must have {n_components} columns of latents ({', '.join(names)}) for this model. "

@@ -10,7 +10,7 @@ Empty cells, NA, N/A, NaN, null and None are missing values, and become NaN.
 """
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -38,6 +38,15 @@ class Table:
     frame: "pl.DataFrame"
     separator: str | None = None
     has_header: bool = True
+
+    @property
+    def n_rows(self) -> int:
+        return self.frame.height
+
+    @property
+    def annotations(self) -> tuple[str, ...]:
+        """Columns that may be the labels."""
+        return tuple(self.frame.columns)
 
     def find(self, label: str) -> str | None:
         """The column called `label`, or in a file without header the one at that place, counted from 0."""
@@ -80,11 +89,15 @@ class Table:
             )
         return values.to_numpy()
 
-    def numbers(self, without: str | None) -> tuple[NDArray[Any], tuple[str, ...]]:
-        """All columns except the labels, as X [N, D] and their names."""
+    def numbers(
+        self, *, without: str | None, only: Sequence[str] | None = None
+    ) -> tuple[NDArray[Any], tuple[str, ...]]:
+        """All columns except the labels, as X [N, D] and their names; `only` some, if a header has all of them."""
         import polars as pl
 
         frame = self.frame.drop(without) if without else self.frame
+        if only is not None and self.has_header and set(only) <= set(frame.columns):
+            frame = frame.select(only)
         if text := [name for name in frame.columns if frame[name].dtype in (pl.String, pl.Categorical, pl.Enum)]:
             raise self._text_error(text, may_be_labels=without is None)
         for name, dtype in frame.schema.items():

@@ -67,7 +67,7 @@ def fit(
 
     Leaves model.safetensors (of sasgp and gplvm with up to --support-size rows of the data in it), embedding.csv,
     history.jsonl, run.json, latent.png, loss.png and explorer.html in the folder OUT. Files may be .npy (which stays on
-    disk), .npz, .csv, .tsv and .parquet.
+    disk), .npz, .csv, .tsv, .parquet and .h5ad.
 
     While it trains, OUT/unfinished has a checkpoint and the history so far. Ctrl-C and SIGTERM finish the step, save
     and stop; so interrupted, or killed, a run goes on with `sasgp fit --resume OUT` to the same result. Under torchrun

@@ -47,17 +47,13 @@ def data_of(source: str, labels: str | None, model: "SASGP", run: "Run") -> "Dat
 
     if labels is None and run.source in (source, str(Path(source).expanduser().resolve())):
         labels = run.labels  # the same file has them where it had them
-    dataset = load(source, labels=labels)
+    dataset = load(source, labels=labels, columns=run.columns)
     D, expected = dataset.X.shape[1], model.n_features_in_
     if expected != D:
         hint = "check that they belong together"
         if run.columns is not None and (missing := [name for name in run.columns if name not in dataset.columns]):
             hint = f"it lacks {', '.join(missing[:5])}{', …' * (len(missing) > 5)}"
         raise InputError(f"{source} must have {expected} features as the model's training data had. Got {D}; {hint}.")
-    if run.columns is not None and set(run.columns) == set(dataset.columns) and (*run.columns,) != dataset.columns:
-        place = {name: d for d, name in enumerate(dataset.columns)}
-        X = dataset.X[:, [place[name] for name in run.columns]]
-        return replace(dataset, X=X, columns=(*run.columns,))
     return dataset
 
 
