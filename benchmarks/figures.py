@@ -57,7 +57,7 @@ def floor(result: dict[str, Any]) -> Figure:
 
 
 def scaling(result: dict[str, Any]) -> Figure:
-    """Cost against every size, on logarithmic axes, with the fitted line."""
+    """Cost against every size, on logarithmic axes: medians in a band of their quartiles, and the fitted exponent."""
     sweeps = result["sweeps"]
     figure = Figure(figsize=(9, 4.6), layout="constrained")
     panels = figure.subplots(2, 3).ravel()

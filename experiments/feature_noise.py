@@ -66,7 +66,7 @@ if __name__ == "__main__":
             found.append(json.loads(path.read_text()))
         nlpd, rmse = (np.array([one[key] for one in found]) for key in ("nlpd", "rmse"))
         covered = np.mean([one["coverage"]["0.9"] for one in found])
-        cells = [f"{values.mean():.3f} ± {values.std():.3f}" for values in (nlpd, rmse)]
+        cells = [f"{values.mean():.3f} ± {values.std(ddof=1):.3f}" for values in (nlpd, rmse)]
         print(f"| {name} | {noise} | {' | '.join(cells)} | {covered:.3f} |", flush=True)
         if arguments.figure and (name, noise) == ("breast-cancer", "feature"):
             counts = np.sum([one["pit"] for one in found], 0)

@@ -72,7 +72,7 @@ def measure(model: SASGP, data: Rows) -> dict[str, float]:
     return {
         **{f"{k}-NN": knn_accuracy(Z, y, Z_test, y_test, k) for k in (1, 15)},
         "RMSE": rmse(X_test, model.predict(Z_test)),
-        "NLPD": -model.score(X_test) / X.shape[1],
+        "NLPD": -model.score_samples(X_test, n_samples=0).mean() / X.shape[1],  # reconstruction
         **structure(np.asarray(X_test), Z_test, y_test),
     }
 

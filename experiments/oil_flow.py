@@ -56,6 +56,6 @@ if __name__ == "__main__":
         for steps in REFINE:
             rmse, nlpd = (np.array([r[f"refine {steps}"][name] for r in results]) for name in ("rmse", "nlpd"))
             print(
-                f"{variant:8} {steps:3} steps   RMSE {rmse.mean():.4f} ± {rmse.std():.4f}   "
-                f"NLPD {nlpd.mean():.2f} ± {nlpd.std():.2f}"
+                f"{variant:8} {steps:3} steps   RMSE {rmse.mean():.4f} ± {rmse.std(ddof=1):.4f}   "
+                f"NLPD {nlpd.mean():.2f} ± {nlpd.std(ddof=1):.2f}"
             )

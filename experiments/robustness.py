@@ -64,7 +64,7 @@ def table(results: list[dict[str, object]]) -> str:
         if not some:
             continue
         numbers = [
-            f"{np.mean([r[name] for r in good]):.4f} ± {np.std([r[name] for r in good]):.4f}"
+            f"{np.mean([r[name] for r in good]):.4f} ± {np.std([r[name] for r in good], ddof=1):.4f}"
             for name in ("rmse", "1-NN", "score")
         ]
         dropped = sum(r["dropped"] for r in good)

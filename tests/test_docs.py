@@ -1,4 +1,4 @@
-"""Every code block in README and docs runs, and every file and anchor they point to is there."""
+"""Every Python block in README and docs runs, and every file and anchor they point to is there."""
 
 import re
 from pathlib import Path
@@ -26,18 +26,23 @@ def test_code_runs(page, monkeypatch, tmp_path):
     assert blocks
 
 
-@pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_links_lead_somewhere(page):
-    text = page.read_text()
-    headings = {
+def headings(text):
+    """Of a page, as links name them."""
+    return {
         re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
         for heading in re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
     }
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if target.startswith("#"):
-            assert target[1:] in headings, f"{page.name} links to {target}"
-        elif not target.startswith("http"):
-            assert (page.parent / target.split("#")[0]).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if target.startswith("http"):
+            continue
+        path, _, anchor = target.partition("#")
+        other = page.parent / path if path else page
+        assert other.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in headings(other.read_text()), f"{page.name} links to {target}"
 
 
 def test_the_two_commands_of_the_readme_are_whole():

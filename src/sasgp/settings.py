@@ -62,15 +62,15 @@ class Settings:
     verbose
         Show progress.
     encoder_noise
-        Gaussian noise on the encoder's input while it trains, in units of the decoder's own noise (less where features
-        are few). It keeps the encoder from memorising rows, so that new rows land where they belong.
+        Uniform noise on the encoder's input while it trains, in standard deviations of the decoder's own noise (fewer
+        where features are few). It keeps the encoder from memorising rows, so that new rows land where they belong.
     early_stopping
         Stop after this many epochs without improvement on held-out rows, and keep the best epoch. None: never.
     validation_fraction
         Share of the rows held out for early_stopping.
     support
-        How those rows are chosen: "random", or "kmeans++", which spreads them over the latent space. The latter is
-        better where support_size is a few hundred, and no worse where it is thousands.
+        How the rows of the support set are chosen: "random", or "kmeans++", which spreads them over the latent space.
+        The latter is better where support_size is a few hundred, and no worse where it is thousands.
     neighbours
         Weight of staying near the layout while all is trained, in nats for each value of the data, as the objective is,
         from which it is taken off. 0: the layout is where training starts, and no more. 0.7 keeps what "umap" makes of

@@ -47,8 +47,8 @@ class SASGP(BaseDecoder):
         Latents of the training rows.
     history_ : list of dict
         A record for every epoch: epoch, step, loss (negative objective in nats for each entry of the data; with
-        `neighbours` it has the cost of leaving the layout in it), noise,
-        learning_rate, seconds, and how many steps were dropped because their numbers were not finite.
+        `neighbours` it has the cost of leaving the layout in it), noise, learning_rate, seconds, how many steps were
+        dropped because their numbers were not finite, and with `early_stopping` held_out_loss.
     kernel_ : gpytorch.kernels.Kernel
         The trained kernel.
     noise_ : float or ndarray [D]
@@ -375,7 +375,7 @@ class SASGP(BaseDecoder):
 class GPLVM(SASGP):
     """The exact GP-LVM: SASGP with everything active, trained on log p(X|Z) itself (Eq. 2).
 
-    Memory grows with the square of the rows and time with their cube: for up to about ten thousand rows. Parameters,
+    Memory grows with the square of the rows and time with their cube: for up to a few thousand rows. Parameters,
     methods and attributes are those of :class:`SASGP`, without `active_set_size` and `batch_size`, and with
     `latents="point"` as the default.
     """
