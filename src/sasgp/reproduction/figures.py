@@ -1,16 +1,16 @@
 """Figures made of the files that runs left."""
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, FigureBase
+from matplotlib.lines import Line2D
 
 from sasgp.plots.looks import INK, PALETTE, UNCERTAINTY, plain
 from sasgp.reproduction.experiments import EXPERIMENTS, FIG5_BATCHES, Run
-from sasgp.reproduction.results import Results, model_name, place
+from sasgp.reproduction.results import NAMES, Results, model_name, place
 from sasgp.reproduction.running import Record
 
 __all__ = ["CAN_DRAW", "CAPTIONS", "DRAW", "caption"]
@@ -24,6 +24,14 @@ CAPTIONS = {
     "fig5": (
         "Left: the objective against the time of training, active sets and inducing points, for several sizes of the "
         "batch. Right: SAS_A and the exact log p(X|Z) of one model"
+    ),
+}
+
+
+CLASSES = {
+    "fashion-mnist": (
+        *("T-shirt", "trousers", "pullover", "dress", "coat"),
+        *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
     ),
 }
 
@@ -149,6 +157,7 @@ def _latent_spaces(name: str) -> Callable[[Results], Figure]:
                 _draw_latents(axes, arrays["std"], arrays["extent"], arrays[f"Z{part}"], arrays[f"y{part}"])
         for axes, label in zip(panels[:, 0], ("training rows", "test rows"), strict=True):
             axes.set_ylabel(label)
+        _name_classes(figure, models[0][0].data, loc="outside lower center", ncols=10)
         return figure
 
     return draw
@@ -156,18 +165,30 @@ def _latent_spaces(name: str) -> Callable[[Results], Figure]:
 
 def layouts(results: Results) -> Figure:
     """Test rows where each method puts them."""
-    models = _kept(results, "layouts")
-    found = {(run.data, model_name(run)): arrays for run, arrays in models}
-    rows, columns = (list(dict.fromkeys(names)) for names in zip(*found, strict=True))
-    figure = Figure(figsize=(2.6 * len(columns), 2.8 * len(rows)), layout="constrained")
-    panels = figure.subplots(len(rows), len(columns), squeeze=False)
-    for place_of, axes in zip(itertools.product(rows, columns), panels.flat, strict=True):
-        if (arrays := found.get(place_of)) is None:
-            axes.set_axis_off()
-            continue
-        axes.set_title(place_of[1], color=INK, fontsize=9)
-        _draw_latents(axes, arrays["std"], arrays["extent"], arrays["Z_test"], arrays["y_test"])
+    found = {(run.data, model_name(run)): arrays for run, arrays in _kept(results, "layouts")}
+    runs = sorted(EXPERIMENTS["layouts"](0), key=lambda run: place(run)[1:])
+    columns = [name for name in dict.fromkeys(map(model_name, runs)) if any(name == other for _, other in found)]
+    sets = list(dict.fromkeys(data for data, _ in found))
+    figure = Figure(figsize=(2.4 * len(columns) + 1, 2.7 * len(sets)), layout="constrained")
+    for data, part in zip(sets, np.atleast_1d(figure.subfigures(len(sets), 1)), strict=True):
+        panels = part.subplots(1, len(columns), squeeze=False)[0]
+        for name, axes in zip(columns, panels, strict=True):
+            if (arrays := found.get((data, name))) is None:
+                axes.set_axis_off()
+                continue
+            axes.set_title(name, color=INK, fontsize=9)
+            _draw_latents(axes, arrays["std"], arrays["extent"], arrays["Z_test"], arrays["y_test"])
+        panels[0].set_ylabel(NAMES[data])
+        _name_classes(part, data, loc="outside right upper")
     return figure
+
+
+def _name_classes(figure: FigureBase, data: str, **place_of: Any) -> None:
+    handles = [
+        Line2D([], [], ls="", marker="o", ms=5, color=colour, label=name)
+        for colour, name in zip(PALETTE, CLASSES.get(data, map(str, range(10))), strict=False)
+    ]
+    figure.legend(handles=handles, frameon=False, fontsize=8, labelcolor=INK, handletextpad=0.2, **place_of)
 
 
 def tradeoff(results: Results) -> Figure:

@@ -15,12 +15,11 @@ from sasgp import files
 from sasgp.errors import InputError
 from sasgp.reproduction import figures, published
 from sasgp.reproduction.experiments import EPOCHS, EXPERIMENTS, SIZES
-from sasgp.reproduction.results import Results, model_name, place
+from sasgp.reproduction.results import NAMES, Results, model_name, place
 from sasgp.reproduction.running import FEWER, Record
 
 __all__ = ["blocks", "filled", "table", "tables", "write"]
 
-NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 STRUCTURE = (
     ("trust", "trustworthiness"),
     ("continuity", "continuity"),

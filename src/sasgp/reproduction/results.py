@@ -6,8 +6,10 @@ from pathlib import Path
 from sasgp.reproduction.experiments import EPOCHS, EXPERIMENTS, Run, queue
 from sasgp.reproduction.running import Record, finished
 
-__all__ = ["Results", "model_name", "place"]
+__all__ = ["NAMES", "Results", "model_name", "place"]
 
+LAYOUTS = {"umap": "UMAP", "tsne": "t-SNE"}
+NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "digits": "digits"}
 VARIANCES = {"shared": "one variance", "head": "variance from its own head", "mean": "variance from the mean"}
 
 
@@ -48,7 +50,7 @@ def model_name(run: Run) -> str:
     """What tables and figures call a model."""
     settings = run.settings
     if "init" in settings:
-        return f"{run.estimator} from {settings['init'].upper()}"
+        return f"{run.estimator} from {LAYOUTS[settings['init']]}"
     return {
         "SASGP": f"SAS, {settings.get('latents')}, A = {settings.get('active_set_size')}",
         "BayesianGPLVM": f"Bayesian GP-LVM, M = {settings.get('n_inducing')}",
