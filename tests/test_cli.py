@@ -794,6 +794,13 @@ def test_cross_validated_neighbours_never_vote_for_themselves():
     assert knn_cross_validated(Z, np.tile([0, 1], 50))["knn_1"] < 0.4
 
 
+def test_cross_validation_counts_every_fold_or_none():
+    # Folds of 18 rows leave 14 or 15 to vote: too few for fifteen neighbours in some
+    for n, names in ((18, {"knn_1"}), (19, {"knn_1", "knn_15"})):
+        found = knn_cross_validated(np.random.default_rng(0).normal(size=(n, 2)), np.zeros(n, dtype=np.int64))
+        assert found == dict.fromkeys(names, pytest.approx(1))
+
+
 @pytest.mark.parametrize(
     ("labels", "tidy"),
     [([1.0, 2.0], [1, 2]), ([1.5, 2], [1.5, 2]), ([True, False], ["true", "false"]), ([b"a", b"b"], ["a", "b"])],

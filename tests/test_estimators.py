@@ -11,6 +11,7 @@ import torch
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.model_selection import GridSearchCV, train_test_split
@@ -227,6 +228,13 @@ def test_arrays_of_every_kind_give_the_same_fit(X, tmp_path):
     ]
     for Z in fits[1:]:
         np.testing.assert_array_equal(Z, fits[0])
+    packed = np.zeros(60, dtype=[("X", "f4", (5,)), ("odd", "u1")])
+    packed["X"] = X
+    backwards = np.array(on_disk)[::-1, ::-1][::-1, ::-1]
+    for odd in (packed["X"], backwards, np.array(on_disk).astype(np.longdouble)):  # which torch would not take
+        np.testing.assert_array_equal(SASGP(max_epochs=2, random_state=0).fit_transform(odd), fits[0])
+    mirrored = SASGP(max_epochs=2, random_state=0).fit(np.array(on_disk)[:, ::-1])
+    assert np.isfinite(mirrored.transform(np.array(on_disk)[::-1, ::-1])).all()
     small = np.random.default_rng(0).integers(0, 255, (40, 6), dtype=np.uint8)
     np.testing.assert_array_equal(
         SASGP(max_epochs=2, random_state=0).fit_transform(small),
@@ -416,10 +424,56 @@ def test_other_bad_input(X, model):
         model.transform(X[:, :4])
     with pytest.raises(InputError, match="early_stopping needs an encoder"):
         SASGP(encoder="table", early_stopping=2).fit(X)
+    with pytest.raises(InputError, match=r"must leave at least 2 of the 60 rows to train on. Got 0.99"):
+        SASGP(early_stopping=2, validation_fraction=0.99).fit(X)
+    for Z in (torch.full((1, 1), torch.nan), torch.zeros(3), torch.zeros(1, 1, 1)):
+        with pytest.raises(ValueError, match=r"NaN|Expected 2D|dim 3"):
+            model.predict(Z)
+    with pytest.raises(InputError, match="n_samples must be"):
+        model.sample(2.5)
     with pytest.raises(InputError, match=r"needs about .* GiB"):
         GPLVM().fit(np.zeros((400_000, 1), np.uint8))
     with pytest.raises(InputError, match="kernel on a latent space of n_components=2"):
         SASGP(kernel=gpytorch.kernels.RBFKernel(ard_num_dims=3)).fit(X)
+
+
+def test_an_offset_that_float32_cannot_hold(X):
+    for noise in ("shared", "feature"):
+        assert np.isfinite(SASGP(max_epochs=2, noise=noise).fit(X + 1e5).score(X + 1e5))
+        with pytest.raises(InputError, match=r"mean of 1e\+08 in feature \d, where float32 has larger steps"):
+            SASGP(noise=noise).fit(X + 1e8)
+    near, far = (
+        SASGP(max_epochs=20, random_state=0, dtype="float64").fit(X + offset).embedding_ for offset in (0, 1e8)
+    )
+    np.testing.assert_allclose(near, far, atol=1e-3)
+    constant = np.hstack([X, np.full((60, 1), 1e12)])  # has nothing to lose
+    assert np.isfinite(SASGP(max_epochs=2, noise="shared").fit(constant[:, :5]).score(X))
+
+
+def test_a_fit_that_fails_leaves_no_half_of_a_model(X):
+    def fail(model, record):
+        raise RuntimeError
+
+    model = SASGP(max_epochs=2, random_state=0)
+    for _ in range(2):  # a first fit, and one of a model that was fitted before
+        with pytest.raises(RuntimeError):
+            model.fit(5 * X + 100, callback=fail)
+        for use in (model.transform, model.predict, model.score):
+            with pytest.raises(NotFittedError):
+                use(X)
+        model.fit(X)
+    np.testing.assert_array_equal(model.embedding_, model.transform(X))
+
+
+def test_the_start_does_not_depend_on_the_order_of_rows(monkeypatch):
+    monkeypatch.setattr(start, "SUBSET", 100)
+    draw = np.random.default_rng(0)
+    X = np.concatenate([0.01 * draw.normal(size=(100, 3)), draw.normal(size=(100, 3))])
+    settings = {"max_epochs": 1, "learning_rate": 1e-9, "hyper_learning_rate": 1e-9, "random_state": 0}
+    apart, mixed = (
+        SASGP(**settings).fit(rows).kernel_.base_kernel.lengthscale.item() for rows in (X, draw.permutation(X))
+    )
+    assert 0.7 < apart / mixed < 1.4
 
 
 def test_constant_data_are_fine():

@@ -40,7 +40,7 @@ from gpytorch.priors import (
 )
 
 from sasgp.errors import InputError
-from sasgp.kernels import NAMES, CustomKernelError, describe, make, rebuild
+from sasgp.kernels import NAMES, CustomKernelError, describe, lengthscales, make, rebuild
 
 Q = 3
 
@@ -326,3 +326,13 @@ def test_endless_nesting_is_refused() -> None:
         description = {**shell, "kernels": [description]}
     with pytest.raises(InputError, match="malformed: RecursionError"):
         rebuild(description)
+
+
+def test_lengthscales_of_dimensions_that_an_outer_kernel_chose() -> None:
+    inner = RBFKernel(ard_num_dims=2)
+    inner.lengthscale = torch.tensor([[2.0, 3.0]])
+    assert lengthscales(ScaleKernel(inner, active_dims=(0, 2)), 3) == [2, math.inf, 3]
+    own = RBFKernel(active_dims=(1,))
+    own.lengthscale = 5.0
+    assert lengthscales(ScaleKernel(own), 2) == [math.inf, 5]  # which takes over what its base has chosen
+    assert lengthscales(ScaleKernel(own) + ScaleKernel(inner, active_dims=(2, 1)), 3) == [math.inf, 3, 2]

@@ -83,6 +83,13 @@ def task_fit(folder, ranks):
             (folder / f"{encoder}.json").write_text(json.dumps([rmse(curve(), model.predict(model.embedding_))]))
 
 
+def task_buffers(folder, ranks):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+    model = SASGP(**SETTINGS | {"encoder": module, "latents": "point"}).fit(curve())
+    np.save(folder / f"buffers-{ranks.rank}.npy", model.transform(curve()))
+
+
 def task_resume(folder, ranks):
     """Stopped by a signal to one rank after four epochs, then gone on with; the checkpoint in between is kept."""
     start.FIT_STEPS = 20
@@ -253,6 +260,18 @@ def test_ranks_take_as_many_batches_each_and_every_row_is_taken(n, size, world, 
     assert all(len(rows) == len(set(rows)) == min(n, size) for rows in drawn)
     before = {row for rows in list(batches(n, size, 0, 0))[:first] for row in rows.tolist()}
     assert before | {row for rows in drawn for row in rows} == set(range(n))
+
+
+def test_ranks_have_active_sets_of_their_own_where_rows_are_few():
+    one, other = (rows.tolist() for rows in batches(60, 100, 0, 0, group=2))
+    assert one != other
+    assert set(one) == set(other) == set(range(60))
+
+
+def test_running_means_of_a_module_are_those_of_rank_0_everywhere(tmp_path):
+    run("buffers", tmp_path)
+    Z = [np.load(tmp_path / f"buffers-{rank}.npy") for rank in range(2)]
+    np.testing.assert_array_equal(Z[0], Z[1])
 
 
 def test_the_exact_model_wants_one_process(monkeypatch):

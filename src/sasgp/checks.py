@@ -2,7 +2,6 @@
 
 import difflib
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
@@ -19,6 +19,7 @@ from torch.utils.data import Dataset
 from sasgp import kernels, layouts
 from sasgp.errors import InputError
 from sasgp.images import check_shape, guess_shape
+from sasgp.memory import amount, available
 from sasgp.rows import DatasetArray, check_finite, row_blocks, take_rows
 from sasgp.settings import NetworkSettings, Settings
 
@@ -28,10 +29,12 @@ __all__ = [
     "check_evidence",
     "check_image_shape",
     "check_latents",
+    "check_precision",
     "check_rows",
     "check_settings",
 ]
 
+LOST = 0.1  # of what values vary by, that rounding may take away
 GUESS_ROWS = 1000  # that are looked at for whether they are images
 MAX_FLOAT32 = 1e17  # values whose squares, summed over a batch, still fit
 
@@ -59,6 +62,8 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
         validate_data(estimator, X, reset=reset, skip_check_array=True)
     else:  # lists, data frames, sparse or empty input: scikit-learn knows what to say
         X = validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False)
+    if X.dtype == np.longdouble:  # torch has no such numbers
+        X = X.astype(np.float64)
     if reset and len(X) < 2:
         raise InputError(f"Expected at least 2 rows to train on. Got n_samples = {len(X)}: 1 sample has no neighbours.")
     check_finite(X)
@@ -84,7 +89,7 @@ def check_latents(estimator: BaseEstimator, Z: Any) -> Tensor:
                 f"features as input, or n_components={estimator.n_components_} for latents."
             )
         Z = estimator.transform(Z)
-    Z = Z.numpy(force=True) if isinstance(Z, Tensor) else check_array(Z, input_name="Z", order="C")
+    Z = check_array(Z.numpy(force=True) if isinstance(Z, Tensor) else Z, input_name="Z", order="C")
     Z = np.require(Z, requirements="W")  # torch has no read-only tensors, and warns
     return torch.as_tensor(Z, dtype=getattr(torch, estimator.dtype), device=estimator.torch_device())
 
@@ -261,10 +266,21 @@ def _check_device(settings: Settings) -> None:
 
 def _check_memory(N: int, dtype: torch.dtype) -> None:
     """A step of the exact model holds about eight N×N matrices at once."""
-    need = 8 * N * N * dtype.itemsize
-    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    need, have = 8 * N * N * dtype.itemsize, available()
     if need > have:
         raise InputError(
-            f"An exact GP-LVM of {N} rows needs about {need / 2**30:.0f} GiB of memory. Got a machine with "
-            f"{have / 2**30:.0f} GiB. Use SASGP with an active_set_size, or fewer rows."
+            f"An exact GP-LVM of {N} rows needs about {amount(need)} of memory. Got {amount(have)} that are free. Use "
+            "SASGP with an active_set_size, or fewer rows."
+        )
+
+
+def check_precision(mean: NDArray[Any], units: NDArray[Any], dtype: torch.dtype) -> None:
+    """That rounding values to `dtype`, around their `mean` [D], leaves what they vary by: `units`, [] or [D]."""
+    lost = np.abs(mean) * torch.finfo(dtype).eps / 2 > LOST * units
+    if lost.any():
+        d = int(lost.argmax())
+        raise InputError(
+            f"Values must be known to a tenth of what they vary by, {np.broadcast_to(units, mean.shape)[d]:.3g}. Got a "
+            f"mean of {mean[d]:.6g} in feature {d}, where {str(dtype).removeprefix('torch.')} has larger steps than "
+            "that. Subtract a constant from it, or use dtype='float64'."
         )

@@ -5,13 +5,13 @@ The loop itself (`sasgp.train`) knows none of this, and neither knows the other'
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor
 
 from sasgp.checkpoint import Interrupted, Keeper, Signals
 from sasgp.progress import progress_bar
@@ -79,7 +79,7 @@ def fit_model(
     if saved is not None:
         epochs, best, estimator.history_ = saved["epochs"], dict(saved["best"]), list(saved["history"])
     elif ranks.world > 1:
-        _same_everywhere(model, ranks)
+        _same_everywhere(model.state_dict().values(), ranks)
 
     signals = Signals()
     first = ranks.rank == 0
@@ -109,6 +109,8 @@ def fit_model(
         return anywhere(ranks, written, device)  # all wait for it: none may go on from the file before it is there
 
     def after_epoch(epoch: Epoch) -> None:
+        if ranks.world > 1:  # running means of a module of the user's own follow the batches of each process
+            _same_everywhere(model.encoder.buffers(), ranks)
         record = {name: value for name, value in asdict(epoch).items() if name != "monitored"}
         record["loss"] = epoch.loss if math.isfinite(epoch.loss) else None  # JSON knows no NaN
         estimator.history_.append(record | dict(epoch.monitored))
@@ -158,10 +160,10 @@ def _left(keeper: Keeper, written: bool) -> Path | None:
     return keeper.path if written or (keeper.path is not None and keeper.path.exists()) else None
 
 
-def _same_everywhere(model: nn.Module, ranks: Ranks) -> None:
-    """All processes start from the numbers of rank 0, whatever their machines' rounding."""
+def _same_everywhere(tensors: Iterable[Tensor], ranks: Ranks) -> None:
+    """All processes have the numbers of rank 0, whatever their machines' rounding."""
     with torch.no_grad():
-        for tensor in model.state_dict().values():
+        for tensor in tensors:
             if ranks.rank:
                 tensor.zero_()
             ranks.sum_(tensor)

@@ -144,12 +144,20 @@ def with_dimensions(kernel: Kernel, dims: Sequence[int]) -> Kernel:
 def lengthscales(kernel: Kernel | None, n_components: int) -> list[float]:
     """The shortest lengthscale that any part of a kernel has in each latent dimension; infinite where none has."""
     shortest = [math.inf] * n_components
-    for part in [] if kernel is None else kernel.modules():
-        if not (isinstance(part, Kernel) and part.has_lengthscale):
-            continue
-        dims = range(n_components) if part.active_dims is None else part.active_dims.tolist()
-        for q, length in zip(dims, part.lengthscale.detach().flatten().expand(len(dims)).tolist(), strict=True):
-            shortest[q] = min(shortest[q], length)
+
+    def visit(part: Kernel, dims: Sequence[int]) -> None:
+        if part.has_lengthscale:
+            for q, length in zip(dims, part.lengthscale.detach().flatten().expand(len(dims)).tolist(), strict=True):
+                shortest[q] = min(shortest[q], length)
+        for inner in _parts(part):
+            # A ScaleKernel has chosen for its base, whose active_dims it has taken over
+            visit(inner, dims if isinstance(part, ScaleKernel) else chosen(inner, dims))
+
+    def chosen(part: Kernel, dims: Sequence[int]) -> Sequence[int]:
+        return dims if part.active_dims is None else [dims[d] for d in part.active_dims.tolist()]
+
+    if kernel is not None:
+        visit(kernel, chosen(kernel, range(n_components)))
     return shortest
 
 

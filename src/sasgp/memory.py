@@ -16,7 +16,8 @@ def available() -> int:
     with suppress(OSError, ValueError):  # of a container; "max" where there is none
         folder = Path("/sys/fs/cgroup")
         most, now = (int((folder / f"memory.{part}").read_text(encoding="ascii")) for part in ("max", "current"))
-        limits.append(max(0, most - now))
+        stat = dict(line.split() for line in (folder / "memory.stat").read_text(encoding="ascii").splitlines())
+        limits.append(max(0, most - now + int(stat.get("inactive_file", 0))))  # files that were read can go
     return min(limits) if limits else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

@@ -48,7 +48,7 @@ class Predictive:
     @property
     def block_size(self) -> int:
         """Queries answered at a time."""
-        return max(1, BLOCK_ELEMENTS // len(self.Z))
+        return max(1, BLOCK_ELEMENTS // max(len(self.Z), len(self.mean)))
 
     def blocks(self, n: int) -> Iterator[slice]:
         """Slices that cover n queries, each small enough to be answered at once."""

@@ -192,6 +192,8 @@ class ArrayRows:
             array = array if array.flags.writeable else array.copy()  # torch has no read-only tensors
             if not array.dtype.isnative:
                 array = array.astype(array.dtype.newbyteorder("="))
+            if any(stride < 0 or stride % array.itemsize for stride in array.strides):  # rows in reverse, for example
+                array = np.ascontiguousarray(array)
             if array.dtype.kind == "u" and array.dtype.itemsize > 1:  # torch can hardly index these
                 array = array.astype(np.float32 if dtype == torch.float32 else np.float64)
             self.tensor = torch.from_numpy(array).to(device)

@@ -171,9 +171,9 @@ def network(
     return Network(centre, scale, int(settings.n_components), variance=variance, generator=draw, picture=picture)
 
 
-def kernel(settings: Settings, encoder: Encoder, data: ArrayRows, variance: float) -> Kernel:
+def kernel(settings: Settings, encoder: Encoder, data: ArrayRows, variance: float, seed: int) -> Kernel:
     """The user's kernel as it is, or one by name that starts from the data's variance and the layout's spread."""
-    rows = torch.arange(min(len(data), SUBSET))
+    rows = torch.randperm(len(data), generator=generator(seed, "kernel"))[:SUBSET].sort().values
     X = data.gather(rows)
     with torch.no_grad():
         Z = encoder.eval().position(X, rows.to(X.device))

@@ -167,12 +167,12 @@ def batches(
             if done >= first:
                 yield rest[:batch_size]
             rest, done = rest[batch_size:], done + 1
-    fill = torch.arange((n_batches - done) * batch_size - len(rest)) % max(len(head), 1)
-    rest = torch.cat([rest, head[fill]])
-    for start in range(0, len(rest), batch_size):
+    while done < n_batches:
+        # What is left over is filled up from the start; whole batches more are drawn anew, each with its own active set
+        again = head if len(rest) else head[torch.randperm(len(head), generator=draw)]
         if done >= first:
-            yield rest[start : start + batch_size]
-        done += 1
+            yield torch.cat([rest, again])[:batch_size]
+        rest, done = rest[:0], done + 1
 
 
 class Training:

@@ -23,7 +23,7 @@ from torch.utils.data import Dataset
 from sasgp import __version__, kernels, latents, layouts, neighbours, start, storage, supports
 from sasgp.checkpoint import Keeper, differences, fingerprint, resolve, sampled
 from sasgp.checkpoint import read as read_checkpoint
-from sasgp.checks import check_count, check_image_shape, check_latents, check_rows, check_settings
+from sasgp.checks import check_count, check_image_shape, check_latents, check_precision, check_rows, check_settings
 from sasgp.encoders import Custom, Encoder, Table
 from sasgp.errors import InputError
 from sasgp.explorer import Explorer, explore
@@ -42,6 +42,7 @@ __all__ = ["BaseDecoder"]
 T = TypeVar("T")
 Array = NDArray[np.floating[Any]]
 
+FITTED = ("model_", "posterior_", "embedding_", "support_rows_", "supports_", "neighbours_")
 ENCODE_ROWS = 4096  # encoded at a time
 # What leaving the encoder's answer costs in refinement, as a part of what leaving the layout costs in training. (MNIST
 # and Fashion-MNIST, 1000 training rows held out, 200 nats: 1-NN stays within .002; with 50 it loses .010 on MNIST.)
@@ -92,6 +93,9 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     # ------------------------------------------------------------------------------------------------ fitting
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
     def fit(
         self,
         X: Any,
@@ -124,7 +128,8 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         array = check_rows(self, X, reset=True)
         check_settings(self, len(array))
         self.image_shape_ = check_image_shape(self, array)
-        self.__dict__.pop("neighbours_", None)  # those of another fit
+        for name in FITTED:  # by another fit
+            self.__dict__.pop(name, None)
         return self._fit(X, array, checkpoint=checkpoint, resume=resume, callback=callback)
 
     def _fit(
@@ -138,8 +143,12 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     ) -> Self:
         keeper = _keeper(checkpoint if checkpoint is not None else resume)
         saved = None if resume is None else read_checkpoint(resolve(resume))
-        with joined(self._device) as ranks, kept_heap():
-            self._train(array, ranks, keeper, saved, callback)
+        try:
+            with joined(self._device) as ranks, kept_heap():
+                self._train(array, ranks, keeper, saved, callback)
+        except BaseException:
+            self.__dict__.pop("model_", None)  # half of a model would pass for one
+            raise
         if not isinstance(checkpoint, Keeper) and keeper.path is not None and ranks.rank == 0:
             keeper.path.unlink(missing_ok=True)
         return self
@@ -168,6 +177,11 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         if self.early_stopping is not None:
             order = torch.randperm(len(rows), generator=generator(self.seed_, "validation"))
             n_held_out = max(1, round(self.validation_fraction * len(rows)))
+            if len(rows) - n_held_out < 2:
+                raise InputError(
+                    f"validation_fraction must leave at least 2 of the {len(rows)} rows to train on. Got "
+                    f"{self.validation_fraction}; lower it."
+                )
             # In the order of the data, which is that of the disk
             held_out, rows = (rows.subset(part.sort().values) for part in (order[:n_held_out], order[n_held_out:]))
         # With a table every process has a share of the rows to itself
@@ -206,6 +220,8 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             encoder_noise=self.encoder_noise * start.noise_share(D, Q),
         )
         units = variance**0.5 * (measured.scales[1] if self.noise == "feature" else torch.ones(()))
+        if not resumed:
+            check_precision(mean, units.numpy(), dtype)
         units = units.to(device, dtype)
         layout: start.Layout | None
         if resumed:
@@ -448,8 +464,7 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             None draws anew each time.
         """
         check_is_fitted(self)
-        if n_samples < 1:
-            raise InputError(f"n_samples must be at least 1. Got {n_samples}.")
+        check_count("n_samples", n_samples)
         draw = generator(seed_of(random_state), "sample")
         Z = torch.randn(n_samples, self.n_components_, generator=draw, dtype=self._dtype).to(self._device)
         return self.posterior_.sample(Z, draw, noise=noise).numpy(force=True)

@@ -74,7 +74,7 @@ class BayesianGPLVM(InducingSettings, BaseDecoder):
         Z = torch.cat([encoder.position(rows.gather(part), part.to(self._device)) for part in parts])
         return InducingDecoder(
             encoder,
-            start.kernel(self, encoder, rows, measured.variance),
+            start.kernel(self, encoder, rows, measured.variance, self.seed_),
             noise=measured.noise,
             mean=measured.centre,
             Z=Z[supports.kmeans_plus_plus(Z, A, draw)],

@@ -86,7 +86,6 @@ class SASGP(BaseDecoder):
     # ------------------------------------------------------------------------------------------------ fitting
 
     def _fit(self, X: Any, array: Any, **how: Any) -> Self:
-        self.__dict__.pop("supports_", None)  # those of another fit
         if self.n_components != "auto":
             return super()._fit(X, array, **how)
         Q = min(MAX_COMPONENTS, array.shape[1])
@@ -123,7 +122,7 @@ class SASGP(BaseDecoder):
     def _model(self, encoder: Encoder, rows: ArrayRows, measured: start.Measured) -> SASDecoder:
         return SASDecoder(
             encoder,
-            start.kernel(self, encoder, rows, measured.variance),
+            start.kernel(self, encoder, rows, measured.variance, self.seed_),
             noise=measured.noise,
             mean=measured.centre,
             active_set_size=None if self.active_set_size is None else self.active_set_size_,
@@ -197,7 +196,8 @@ class SASGP(BaseDecoder):
         check_count("n_supports", n_supports)
         rows, size = self._rows(X), len(self.posterior_.Z)
         taken = 1 + len(getattr(self, "supports_", ()))
-        if len(rows) < (taken + n_supports) * size or (self._by_row and len(rows) != len(self.embedding_)):
+        too_few = len(rows) < max((taken + n_supports) * size, 1 + self.support_rows_.max())
+        if too_few or (self._by_row and len(rows) != len(self.embedding_)):
             raise InputError(
                 f"{n_supports} more support sets of {size} rows must come from the training rows, without those of the "
                 f"{taken} that there are. Got {len(rows)} rows; hand over all training rows, ask for fewer sets, or "

@@ -170,7 +170,7 @@ def layouts(results: Results) -> Figure:
     columns = [name for name in dict.fromkeys(map(model_name, runs)) if any(name == other for _, other in found)]
     sets = list(dict.fromkeys(data for data, _ in found))
     figure = Figure(figsize=(2.4 * len(columns) + 1, 2.7 * len(sets)), layout="constrained")
-    for data, part in zip(sets, np.atleast_1d(figure.subfigures(len(sets), 1)), strict=True):
+    for data, part in zip(sets, figure.subfigures(len(sets), 1, squeeze=False)[:, 0], strict=True):
         panels = part.subplots(1, len(columns), squeeze=False)[0]
         for name, axes in zip(columns, panels, strict=True):
             if (arrays := found.get((data, name))) is None:
