@@ -374,6 +374,24 @@ def test_columns_without_names_are_not_chosen_from(here, sasgp, error):
     assert "must have 4 features" in error("embed", "four", "five.csv", "--out", "z.npy")
 
 
+def test_as_many_columns_of_other_names_are_others(home, here, sasgp, error):
+    frame = table(9, seed=1).drop("species")
+    frame.rename({"c": "e", "d": "f"}).write_csv("other.csv")
+    message = error("embed", home / "run", "other.csv", "--out", "z.npy")
+    assert "It lacks c, d, and has e, f instead" in message
+    # Where either side only counts its columns, they are those at the same place
+    frame.write_csv("named.csv")
+    frame.write_csv("bare.csv", include_header=False)
+    frame.rename(dict(zip("abcd", "0123", strict=True))).write_csv("pandas.csv")
+    np.save("plain.npy", frame.to_numpy())
+    sasgp("embed", home / "run", "named.csv", "--out", "named-z.npy")
+    for name in ("bare.csv", "pandas.csv", "plain.npy"):
+        sasgp("embed", home / "run", name, "--out", "z.npy")
+        np.testing.assert_array_equal(np.load("z.npy"), np.load("named-z.npy"))
+    sasgp("fit", "bare.csv", "--out", "counted", *FAST)
+    sasgp("embed", "counted", "named.csv", "--out", "z.npy")
+
+
 def test_embed_and_evaluate_refine(home, here, sasgp):
     sasgp("embed", home / "run", home / "table.csv", "--labels", "species", "--out", "z.npy", "--refine", "3")
     model = SASGP.load(home / "run" / "model.safetensors")
