@@ -182,6 +182,20 @@ def test_fit_prints_plain_lines_with_what_it_wrote_and_how_good_it_is(home, here
     ]
 
 
+def test_fit_says_which_labels_it_took(home, here, sasgp):
+    def labels(*tokens):
+        lines = sasgp("fit", *tokens, "--out", "run", "--overwrite", "--encoder", "table", *FAST).splitlines()
+        return [re.split("  +", line)[1:] for line in lines if line.startswith("labels ")]
+
+    table(20).rename({"species": "y"}).write_csv("x.csv")
+    assert labels("x.csv") == [["y", "of the data's file, taken for its name; --labels names another"]]
+    assert labels("x.csv", "--labels", "y") == [["y", "of the data's file"]]
+    assert labels(home / "images.npy") == []
+    np.save("z.npy", np.arange(20.0).reshape(10, 2))
+    Path("classes.txt").write_text("a\nb\n" * 5)
+    assert labels("z.npy", "--labels", "classes.txt") == [["classes.txt", "a file of its own"]]
+
+
 def test_the_same_command_gives_the_same_embedding(home, here, sasgp):
     sasgp("fit", home / "table.csv", "--labels", "species", "--out", "again", *FAST)
     assert Path("again/embedding.csv").read_bytes() == (home / "run" / "embedding.csv").read_bytes()

@@ -63,7 +63,7 @@ def load(source: str | Path, *, labels: str | Path | None = None, columns: Seque
     _check_file(path, tuple(_READERS), names=NAMES)
     try:
         path.open("rb").close()  # a file that may not be read says so here, whatever its kind
-        X, y, names = _READERS[path.suffix.lower()](path, None if labels is None else str(labels), columns)
+        X, y, names, found = _READERS[path.suffix.lower()](path, None if labels is None else str(labels), columns)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
 
@@ -71,12 +71,12 @@ def load(source: str | Path, *, labels: str | Path | None = None, columns: Seque
     X = _flat(X, path)
     if y is not None:
         y = _one_a_row(y, len(X), path)
-    return Dataset(path.stem, X, y, names or tuple(f"x{d}" for d in range(X.shape[1])), image_shape)
+    return Dataset(path.stem, X, y, names or tuple(f"x{d}" for d in range(X.shape[1])), image_shape, labels=found)
 
 
-# Readers take a path, and the labels and columns that were asked for. They return X as it is in the file, y, and names
-# of columns.
-_Read = tuple[NDArray[Any], NDArray[Any] | None, tuple[str, ...]]
+# Readers take a path, and the labels and columns that were asked for. They return X as it is in the file, y, names of
+# columns, and which labels were found.
+_Read = tuple[NDArray[Any], NDArray[Any] | None, tuple[str, ...], str | None]
 
 
 def _read_npy(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
@@ -84,7 +84,7 @@ def _read_npy(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
     beside = path.with_suffix(".labels.npy")  # as `sasgp data` writes them
     labels = str(beside) if labels is None and beside.is_file() else labels
     y = None if labels is None else _label_file(labels, len(X) if X.ndim else 0, path, [])
-    return X, y, ()
+    return X, y, (), labels
 
 
 def _read_npz(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
@@ -109,7 +109,7 @@ def _read_npz(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
         raise _not_numpy(path, error) from error
     if y is None and labels is not None:
         y = _label_file(labels, len(X) if X.ndim else 0, path, names)
-    return X, y, ()
+    return X, y, (), labels
 
 
 def _read_columns(path: Path, labels: str | None, columns: Sequence[str] | None) -> _Read:
@@ -121,7 +121,7 @@ def _read_columns(path: Path, labels: str | None, columns: Sequence[str] | None)
     elif labels is not None:
         y = _label_file(labels, table.n_rows, path, table.annotations)
     X, names = table.numbers(without=column, only=columns)
-    return X, y, names
+    return X, y, names, column or labels
 
 
 _READERS = {

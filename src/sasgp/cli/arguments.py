@@ -25,7 +25,10 @@ Data = Annotated[str, Parameter(help="A data set (digits, mnist, fashion-mnist, 
 Model = Annotated[Path, Parameter(help="The folder of a run, or a .safetensors file.")]
 Labels = Annotated[
     str | None,
-    Parameter(help="The labels: a column of the file, an array of a .npz file, or a file with one label a row."),
+    Parameter(
+        help="The labels: a column of the file, an array of a .npz file, or a file with one label a row. By default a "
+        "column of text or integers that is called label, labels, class, target or y, where there is one."
+    ),
 ]
 Flag = Parameter(negative=())
 Open = Annotated[bool, Parameter(name="--open", negative=(), help="Open it in the browser.")]

@@ -136,7 +136,7 @@ def fit(
         draw_run(estimator, embedding, dataset, run)
         with files.replacing(run / runs.EXPLORER) as file:
             explorer_page(estimator, embedding, dataset, dataset.name).save(file)
-        show(_summary(info, out))
+        show(_summary(info, _labels(asked["labels"], dataset), out))
         if open_:
             open_page(run / runs.EXPLORER)
 
@@ -286,7 +286,17 @@ def _info(
     }
 
 
-def _summary(info: dict[str, Any], run: Path) -> "list[Section]":
+def _labels(asked: str | None, dataset: "Dataset") -> "list[Line]":
+    """Which labels a file gave; nothing of a data set by name."""
+    if dataset.labels is None:
+        return []
+    note = "a file of its own" if Path(dataset.labels).is_file() else "of the data's file"
+    if asked is None:
+        note += ", taken for its name; --labels names another"
+    return [("labels", dataset.labels, note)]
+
+
+def _summary(info: dict[str, Any], labels: "list[Line]", run: Path) -> "list[Section]":
     from sasgp import runs
 
     data, training, metrics = info["data"], info["training"], info["metrics"]
@@ -294,6 +304,7 @@ def _summary(info: dict[str, Any], run: Path) -> "list[Section]":
     what: list[Line] = [
         ("rows", str(data["rows"]), held_out),
         ("features", str(data["features"]), ""),
+        *labels,
         ("latents", str(training["n_components"]), f"dimensions, {training['latents']}"),
         *((label, str(training[name]), "") for name, label in SIZES.items() if name in training),
         ("batches", str(training["batch_size"]), "rows each"),
