@@ -707,6 +707,13 @@ def test_the_named_row_is_that_of_the_file_not_of_the_shuffle(here, error):
     [
         (["fit", "digits", "--out", "run", "--n-component", "3"], "Did you mean --n-components?"),
         (["fit", "digits", "--out", "run", "--n-components", "two"], "--n-components"),
+        (["fit", "digits", "--out", "run", "--n-components", "1.5"], "components: expected a whole number. Got 1.5"),
+        (["fit", "digits", "--out", "run", "--active-set-size=1.5"], "--active-set-size: expected a whole number"),
+        (["fit", "digits", "--out", "run", "--image-shape", "8", "8.4"], "--image-shape: expected a whole number"),
+        (["embed", "RUN", "digits", "--out", "z.npy", "--refine", "2.6"], "--refine: expected a whole number"),
+        (["reproduce", "fig2", "--seeds", "0", "1.2"], "--seeds: expected a whole number"),
+        (["data", "infinite-mnist", "--rows", "9.5", "--out", "x.npy"], "--rows: expected a whole number"),
+        (["sample", "RUN", "-n", "2.5", "--out", "x.npy"], "-n: expected a whole number"),
         (["fit", "digits", "--out", "run", "--n-components", "0"], "at least 1"),
         (["fit", "digits", "--out", "run", "--init", "pcq"], '"pca"'),
         (["fit", "digits", "--out", "run", "--kernel", "rbff"], '"rbf"'),
