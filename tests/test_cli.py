@@ -297,6 +297,8 @@ def test_an_unwritable_place_is_noticed_before_training(home, here, error, monke
     ("failure", "code"), [(KeyboardInterrupt, 130), (NotPositiveDefiniteError("K is not"), 1), (OSError(28, "Full"), 2)]
 )
 def test_a_failed_fit_leaves_nothing_or_a_way_to_go_on(home, here, error, sasgp, monkeypatch, failure, code):
+    monkeypatch.setattr("tempfile.tempdir", str(home))
+
     def fail(*_, **__):
         raise failure
 

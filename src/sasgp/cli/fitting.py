@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import tempfile
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from time import perf_counter
@@ -209,13 +210,36 @@ def _write(
     metrics = quality(estimator, split, Z_test, seed)
     info = {"command": asked["command"], **_info(source, dataset, split, estimator, seconds, metrics)}
     info["data"]["labels"] = asked["labels"]
-    with runs.created(out) as (folder, run):
-        estimator.save(folder / runs.MODEL)
-        embedding.write(folder / runs.EMBEDDING)
-        lines = "".join(json.dumps(record) + "\n" for record in estimator.history_)
-        (folder / runs.HISTORY).write_text(lines, encoding="utf-8")
-        (folder / runs.INFO).write_text(json.dumps(info, indent=1) + "\n", encoding="utf-8")
+    try:
+        with runs.created(out) as (folder, run):
+            estimator.save(folder / runs.MODEL)
+            embedding.write(folder / runs.EMBEDDING)
+            lines = "".join(json.dumps(record) + "\n" for record in estimator.history_)
+            (folder / runs.HISTORY).write_text(lines, encoding="utf-8")
+            (folder / runs.INFO).write_text(json.dumps(info, indent=1) + "\n", encoding="utf-8")
+    except (OSError, InputError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError):
+            raise
+        reason = cause.strerror or cause
+        raise InputError(f"{out} could not be written: {reason}; {_rescued(estimator)}.") from error
     return run, info, embedding
+
+
+def _rescued(estimator: "SASGP") -> str:
+    """Save a model, whose training took time, where there may be room for it; says what became of it."""
+    from sasgp import runs
+
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="sasgp-"))
+        try:
+            estimator.save(folder / runs.MODEL)
+        except (OSError, InputError):
+            folder.rmdir()
+            raise
+    except (OSError, InputError):
+        return "free some space or choose another place"
+    return f"the trained model is {folder / runs.MODEL} instead"
 
 
 def _typed() -> set[str]:
