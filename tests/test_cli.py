@@ -346,6 +346,21 @@ def test_a_folder_in_which_another_process_trains_is_taken(home, here, error, sa
     assert {file.name for file in Path("run").iterdir()} == set(runs.FILES)
 
 
+@pytest.mark.parametrize(("failure", "code"), [(KeyboardInterrupt, 130), (OSError(28, "Full"), 2)])
+def test_a_picture_that_fails_costs_neither_the_numbers_nor_the_run(home, here, capsys, monkeypatch, failure, code):
+    def fail(*_, **__):
+        raise failure
+
+    monkeypatch.setattr("sasgp.plots.training_curve", fail)
+    assert cli.main(["fit", f"{home}/images.npy", "--encoder", "table", "--out", "my run", *FAST]) == code
+    out, err = capsys.readouterr()
+    assert "NLPD" in out
+    assert "open" not in out.splitlines()
+    assert err.count("\n") == 1
+    assert "The run is whole: `sasgp explore 'my run'` and `sasgp plot 'my run' --out FOLDER` make its pictures" in err
+    SASGP.load("my run/model.safetensors")
+
+
 def test_a_bug_in_a_picture_shows_its_traceback_and_keeps_the_model(home, here, monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("a bug")

@@ -3,6 +3,8 @@
 import json
 import shlex
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from time import perf_counter
@@ -133,13 +135,29 @@ def fit(
             seconds = work.seconds_before + perf_counter() - start
             run, info, embedding = _write(data, dataset, split, estimator, seconds, seed, out, asked)
     if first:
-        # From here on the run is safe, whatever happens to a picture
-        draw_run(estimator, embedding, dataset, run)
-        with files.replacing(run / runs.EXPLORER) as file:
-            explorer_page(estimator, embedding, dataset, dataset.name).save(file)
-        show(_summary(info, _labels(asked["labels"], dataset), out))
+        with _whole(out):
+            show(_summary(info, _labels(asked["labels"], dataset), out))
+            draw_run(estimator, embedding, dataset, run)
+            with files.replacing(run / runs.EXPLORER) as file:
+                explorer_page(estimator, embedding, dataset, dataset.name).save(file)
+        show([_pictures(out)])
         if open_:
             open_page(run / runs.EXPLORER)
+
+
+@contextmanager
+def _whole(out: Path) -> Iterator[None]:
+    """Say of what goes wrong with a picture that the run is whole without it."""
+    run = shlex.quote(str(out))
+    how = f"The run is whole: `sasgp explore {run}` and `sasgp plot {run} --out FOLDER` make its pictures."
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        error.args = (f"interrupted while drawing. {how}",)
+        raise
+    except (InputError, OSError) as error:
+        error.add_note(how)
+        raise
 
 
 def _asked(
@@ -351,16 +369,20 @@ def _summary(info: dict[str, Any], labels: "list[Line]", run: Path) -> "list[Sec
         runs.HISTORY: "a line for every epoch",
         runs.INFO: "data, command, versions and these numbers",
     }
-    to_open = {
-        runs.EXPLORER: "look around in the latent space",
-        runs.LATENT: "the latent space",
-        runs.LOSS: "training",
-    }
     files: list[Line] = [("", run / name, note) for name, note in about.items()]
-    pictures: list[Line] = [("", run / name, note) for name, note in to_open.items()]
     return [
         (f"trained {training['model']} on {data['name']}", what),
         (f"on {which}, {THROUGH}", metric_lines(brief, notes)),
         ("wrote", files),
-        ("open", pictures),
     ]
+
+
+def _pictures(run: Path) -> "Section":
+    from sasgp import runs
+
+    about = {
+        runs.EXPLORER: "look around in the latent space",
+        runs.LATENT: "the latent space",
+        runs.LOSS: "training",
+    }
+    return "\nopen", [("", run / name, note) for name, note in about.items()]
