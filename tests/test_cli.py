@@ -781,6 +781,34 @@ def test_bad_commands_are_one_line_and_leave_nothing(home, here, error, tokens, 
     assert {file.name for file in here.iterdir()} == before
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="mounts a tmpfs")
+def test_a_full_disk_is_one_line_that_names_the_file(home, here, error):
+    disk = here / "disk"
+    disk.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", disk], capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip(f"mount is not permitted here: {done.stderr.decode().strip()}")
+    np.save("z.npy", np.zeros((1000, 2)))
+    np.save("x.npy", np.zeros((1000, 4)))
+    commands = {
+        "a.npy": ("sample", home / "run", "-n", "1000"),
+        "a.csv": ("sample", home / "run", "-n", "1000"),
+        "a.npz": ("decode", home / "run", "z.npy"),
+        "b.npy": ("embed", home / "run", "x.npy"),
+        "a.html": ("explore", home / "run"),
+        "new/folder": ("plot", home / "run", "--curve"),
+    }
+    try:
+        for name, tokens in commands.items():
+            message = error(*tokens, "--out", disk / name)
+            assert f"{disk / name}" in message
+            assert "could not be written" in message
+            assert "free some space or choose another place" in message
+            assert not list(disk.iterdir())
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
 def test_errors_of_a_process_are_one_line_and_code_two():
     done = shell("fit", "nowhere.csv", "--out", "/proc/nothing")
     assert (done.returncode, done.stdout) == (2, "")

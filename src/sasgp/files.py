@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sasgp.data import load
 from sasgp.errors import InputError
 
-__all__ = ["check_suffix", "read_latents", "real_path", "replacing", "writable", "write_csv"]
+__all__ = ["check_place", "check_suffix", "folder", "read_latents", "real_path", "replacing", "writable", "write_csv"]
 
 
 def check_suffix(out: Path, suffixes: tuple[str, ...], source: str | Path | None = None, option: str = "--out") -> None:
@@ -25,35 +25,65 @@ def check_suffix(out: Path, suffixes: tuple[str, ...], source: str | Path | None
         raise InputError(f"--out must be another file than the one that is read. Got {out} twice; rename it.")
 
 
+def check_place(path: Path, option: str = "--out") -> None:
+    """Raise InputError where a file cannot be written, before the work that it is to hold. Nothing is left behind."""
+    _temporary(real_path(path), option).unlink()
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file beside `path`, with the same suffix, which takes its place when all went well."""
     path = real_path(path)
-    if path.is_dir():
-        raise InputError(f"--out must be a file. Got the folder {path}; name a file in it.")
-    if not path.parent.is_dir():
-        raise InputError(f"--out must be in a folder that exists. Got {path}; create {path.parent} first.")
-    temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
+    temporary = _temporary(path)
     try:
-        with writable(path):
-            if path.exists() and not os.access(path, os.W_OK):
-                raise PermissionError(None, "it is write-protected")
-            temporary.touch()
         yield temporary
-        with writable(path):
-            temporary.replace(path)
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(
+            f"{path} could not be written: {error.strerror or error}; free some space or choose another place."
+        ) from error
     finally:
         with suppress(OSError):  # after success there is none
             temporary.unlink()
 
 
+def _temporary(path: Path, option: str = "--out") -> Path:
+    """An empty file beside `path`, if that can be written."""
+    if path.is_dir():
+        raise InputError(f"{option} must be a file. Got the folder {path}; name a file in it.")
+    if not path.parent.is_dir():
+        raise InputError(f"{option} must be in a folder that exists. Got {path}; create {path.parent} first.")
+    temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
+    with writable(path, option):
+        if path.exists() and not os.access(path, os.W_OK):
+            raise PermissionError(None, "it is write-protected")
+        temporary.touch()
+    return temporary
+
+
 @contextmanager
-def writable(path: Path) -> Iterator[None]:
+def folder(path: Path) -> Iterator[None]:
+    """A folder to write into, made where there is none; what stayed empty is removed when something fails."""
+    path = real_path(path)
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    try:
+        with writable(path):
+            path.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for made in missing:
+            with suppress(OSError):  # it holds something
+                made.rmdir()
+        raise
+
+
+@contextmanager
+def writable(path: Path, option: str = "--out") -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise InputError(
-            f"--out must be where files can be written. Got {path}: {error.strerror or error}; choose another place."
+            f"{option} must be where files can be written. Got {path}: {error.strerror or error}; choose another place."
         ) from error
 
 

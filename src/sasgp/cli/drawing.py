@@ -51,24 +51,26 @@ def explore(
     if out is None:
         out = run.model.with_suffix(".html") if run.folder is None else run.folder / runs.EXPLORER
     files.check_suffix(out, (".html", ".htm"), data)
+    files.check_place(out)
+    estimator, run = load(model)
+    dataset, name = None, run.name
+    if data is not None:
+        dataset = data_of(data, labels, estimator, run)
+        name = dataset.name
+        Z = estimator.transform(dataset.X)
+        embedding = runs.Embedding(np.arange(len(Z)), Z, tidy_labels(dataset.y))
+        if dataset.X_test is not None:
+            Z = estimator.transform(dataset.X_test)
+            embedding = embedding.as_train(runs.Embedding(np.arange(len(Z)), Z, tidy_labels(dataset.y_test)))
+    else:
+        known = run.embedding()
+        Z = estimator.embedding_
+        embedding = runs.Embedding(np.arange(len(Z)), Z, None) if known is None else known
+        if embedding.labels is not None:
+            embedding = replace(embedding, labels=parsed(embedding.labels.tolist()))
+    page = explorer_page(estimator, embedding, dataset, name, run)
     with files.replacing(out) as file:
-        estimator, run = load(model)
-        dataset, name = None, run.name
-        if data is not None:
-            dataset = data_of(data, labels, estimator, run)
-            name = dataset.name
-            Z = estimator.transform(dataset.X)
-            embedding = runs.Embedding(np.arange(len(Z)), Z, tidy_labels(dataset.y))
-            if dataset.X_test is not None:
-                Z = estimator.transform(dataset.X_test)
-                embedding = embedding.as_train(runs.Embedding(np.arange(len(Z)), Z, tidy_labels(dataset.y_test)))
-        else:
-            known = run.embedding()
-            Z = estimator.embedding_
-            embedding = runs.Embedding(np.arange(len(Z)), Z, None) if known is None else known
-            if embedding.labels is not None:
-                embedding = replace(embedding, labels=parsed(embedding.labels.tolist()))
-        explorer_page(estimator, embedding, dataset, name, run).save(file)
+        page.save(file)
     show([("", [("wrote", out, f"{len(embedding.Z)} points, {_size(out)}")])])
     if open_:
         open_page(out)
@@ -143,23 +145,22 @@ def plot(
         return reconstruction(estimator, rows, estimator.transform(rows))
 
     asked = dict(zip(figures, (latent, grid, curve, reconstructions, relevance, calibration), strict=True))
-    with files.writable(out):
-        out.expanduser().mkdir(parents=True, exist_ok=True)
     lines: list[Line] = []
-    for figure, draw in figures.items():
-        if not (asked[figure] or not any(asked.values())):
-            continue
-        try:
-            drawn = draw()
-        except InputError as error:
-            if asked[figure]:
-                raise
-            lines.append(("left out", figure, str(error)))  # not every kernel has a relevance to show
-            continue
-        path = out / f"{figure}.png"
-        with files.replacing(path) as file:
-            drawn.savefig(file, dpi=DPI)
-        lines.append(("wrote", path, ""))
+    with files.folder(out):
+        for figure, draw in figures.items():
+            if not (asked[figure] or not any(asked.values())):
+                continue
+            try:
+                drawn = draw()
+            except InputError as error:
+                if asked[figure]:
+                    raise
+                lines.append(("left out", figure, str(error)))  # not every kernel has a relevance to show
+                continue
+            path = out / f"{figure}.png"
+            with files.replacing(path) as file:
+                drawn.savefig(file, dpi=DPI)
+            lines.append(("wrote", path, ""))
     show([("", lines)])
 
 
