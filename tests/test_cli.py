@@ -759,6 +759,7 @@ def test_the_named_row_is_that_of_the_file_not_of_the_shuffle(here, error):
         (["evidence", "RUN", "--labels", "species", "--rows", "64"], "at most 63"),
         (["evidence", "RUN", "--labels", "species", "--method", "sas", "--active-set-size", "63"], "below the 63 rows"),
         (["evidence", "RUN", "--labels", "species", "--curve", "curve.gif"], ".png"),
+        (["evidence", "RUN", "--curve", "nowhere/c.png"], "--curve must be in a folder that exists"),
         (["evidence", "RUN", "--active-set-size", "5"], "--active-set-size belongs to --method sas or unbiased"),
         (["evidence", "RUN", "--method", "exact", "--n-estimates", "1"], "--n-estimates belongs to --method sas or"),
         (["evidence", "RUN", "--curve", "c.png", "--active-set-size", "5"], "--active-set-size belongs to"),

@@ -22,7 +22,7 @@ def check_suffix(out: Path, suffixes: tuple[str, ...], source: str | Path | None
         kinds = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
         raise InputError(f"{option} must end in {kinds}. Got {out}; rename it.")
     if source is not None and out.exists() and Path(source).exists() and out.samefile(source):
-        raise InputError(f"--out must be another file than the one that is read. Got {out} twice; rename it.")
+        raise InputError(f"{option} must be another file than the one that is read. Got {out} twice; rename it.")
 
 
 def check_place(path: Path, option: str = "--out") -> None:

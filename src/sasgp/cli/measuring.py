@@ -109,6 +109,7 @@ def evidence(
 
     if curve is not None:
         files.check_suffix(curve, (".png",), data, "--curve")
+        files.check_place(curve, "--curve")
     unused = {"--active-set-size": active_set_size, "--n-estimates": n_estimates if curve is None else None}
     if method in (None, "exact") and (given := [name for name, value in unused.items() if value is not None]):
         raise InputError(f"{given[0]} belongs to --method sas or unbiased. Got it without; name one, or leave it out.")
@@ -130,8 +131,8 @@ def evidence(
     if curve is not None:
         from sasgp import plots
 
+        shape = estimator.evidence_curve(X, **options)
         with files.replacing(curve) as file:
-            shape = estimator.evidence_curve(X, **options)
             plots.evidence_curve(shape, title=run.name).savefig(file, dpi=DPI)
         mean, error = (part.tolist() for part in (shape.mean, shape.standard_error))
         result["curve"] = {"sizes": shape.sizes.tolist(), "mean": mean, "standard_error": error, "says": str(shape)}
