@@ -532,8 +532,9 @@ def test_evaluate_of_rows_that_the_model_knows_says_so(home, sasgp):
 
 def test_a_damaged_run_json_or_a_lost_one(home, here, sasgp, error):
     subprocess.run(["cp", "-r", f"{home}/run", "copy"], check=True)
-    Path("copy/run.json").write_text("{")
-    assert "run.json" in error("sample", "copy", "--out", "x.npy")
+    for damaged in ("{", "[]", '{"data": []}'):
+        Path("copy/run.json").write_text(damaged)
+        assert "run.json" in error("sample", "copy", "--out", "x.npy")
     Path("copy/run.json").unlink()
     sasgp("sample", "copy", "--out", "x.csv")
     assert pl.read_csv("x.csv").columns == ["x0", "x1", "x2", "x3"]
@@ -730,6 +731,8 @@ def test_the_named_row_is_that_of_the_file_not_of_the_shuffle(here, error):
         (["embed", "RUN", "digits", "--out", "z.npy", "--refine", "2.6"], "--refine: expected a whole number"),
         (["reproduce", "fig2", "--seeds", "0", "1.2"], "--seeds: expected a whole number"),
         (["data", "infinite-mnist", "--rows", "9.5", "--out", "x.npy"], "--rows: expected a whole number"),
+        (["data", "infinite-mnist", "--rows", "9", "--out", "x.npy", "--seed", "-1"], "--seed must be from 0"),
+        (["data", "infinite-mnist", "--rows", "9", "--out", "nowhere/x.npy"], "create nowhere first"),
         (["sample", "RUN", "-n", "2.5", "--out", "x.npy"], "-n: expected a whole number"),
         (["fit", "digits", "--out", "run", "--n-components", "0"], "at least 1"),
         (["fit", "digits", "--out", "run", "--init", "pcq"], '"pca"'),
@@ -754,6 +757,7 @@ def test_the_named_row_is_that_of_the_file_not_of_the_shuffle(here, error):
         (["decode", "RUN", "nowhere.csv", "--out", "x.npy"], "nowhere.csv"),
         (["decode", "RUN", "here.parquet", "--out", "x.npy"], ".csv or .npy"),
         (["sample", "RUN", "-n", "0", "--out", "x.npy"], "at least 1"),
+        (["sample", "RUN", "-n", "1000000000000", "--out", "x.npy"], "not enough memory for 1000000000000 rows of 4"),
         (["sample", "TABLE", "--out", "x.npy"], "sasgp wrote"),
         (["evidence", "RUN", "--labels", "species", "--method", "exakt"], 'Choose from: "exact", "sas", "unbiased"'),
         (["evidence", "RUN", "--labels", "species", "--rows", "64"], "at most 63"),
@@ -815,6 +819,13 @@ def test_errors_of_a_process_are_one_line_and_code_two():
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("sasgp: error: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_what_a_terminal_cannot_write_is_replaced(home):
+    options = ("evidence", home / "pictures", "--method", "sas", "--n-estimates", "2")
+    done = shell(*options, env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert " ? " in done.stdout  # the ± of the standard error
 
 
 def test_a_broken_pipe_is_quiet(home):

@@ -202,7 +202,7 @@ def find(path: Path) -> Run:
         )
     try:
         info = json.loads((path / INFO).read_text(encoding="utf-8"))
-        if not isinstance(info, dict):
+        if not isinstance(info, dict) or not isinstance(info.get("data", {}), dict):
             raise ValueError("no mapping")
     except FileNotFoundError:
         info = {}

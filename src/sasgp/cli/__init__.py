@@ -18,6 +18,7 @@ the commands, so that help appears at once.
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 from cyclopts import CycloptsError
 
@@ -36,6 +37,8 @@ def main(tokens: Sequence[str] | None = None) -> int:
     # Threads of torch that wait for each other spin for milliseconds by default, which a machine that others use, too,
     # pays for twice. It has to be said before torch is loaded
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # results with a "?" are better than none where ± cannot be written
     try:
         LINE[:] = sys.argv[1:] if tokens is None else tokens
         app(LINE, exit_on_error=False, print_error=False, result_action="return_value")

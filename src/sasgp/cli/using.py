@@ -111,7 +111,7 @@ def sample(
     """
     import numpy as np
 
-    from sasgp import files
+    from sasgp import files, memory
 
     files.check_suffix(out, (".csv", ".npy", ".png"))
     files.check_place(out)
@@ -121,6 +121,13 @@ def sample(
         raise InputError(
             "a .png needs rows that are images, and MODEL a run whose run.json has their shape. "
             f"Got {model}, which has none; choose .csv or .npy for --out."
+        )
+    D, Q = estimator.n_features_in_, estimator.n_components_
+    needed, free = n * (2 * D + Q) * np.dtype(estimator.dtype).itemsize, memory.available()  # in parts, and joined
+    if needed > free:
+        raise InputError(
+            f"not enough memory for {n} rows of {D} features, which need {memory.amount(needed)}. "
+            f"Got {memory.amount(free)}; lower -n."
         )
     X = estimator.sample(n, noise=noise, random_state=random_state)
     with files.replacing(out) as file:
