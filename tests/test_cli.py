@@ -243,6 +243,9 @@ def test_images_of_a_file_are_named_by_their_sides_and_a_run_goes_on_with_them(h
         patch.setattr(SASGP, "save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert "--resume" in error(*command, *shape, code=130)
     assert "image_shape: [4, 16] in the run, [16, 4] now" in error("fit", "--resume", "run", "--image-shape", "16", "4")
+    assert "run is not finished, so there is no model yet; go on with `sasgp fit --resume run`." in error(
+        "embed", "run", "x.npy", "--out", "z.npy"
+    )
     sasgp("fit", "--resume", "run", *shape)
     assert json.loads(Path("run/run.json").read_text())["data"]["image_shape"] == [4, 16]
     assert SASGP.load("run/model.safetensors").model_.encoder.picture.sizes == (1, 4, 16)

@@ -433,7 +433,7 @@ def test_resume_needs_no_other_argument_and_says_which_differ(file, tmp_path, ca
     assert cli.main(["fit", str(file), "--out", str(run)]) == 2
     assert "not finished; go on with" in capsys.readouterr().err
     assert cli.main(["sample", str(run), "--out", str(tmp_path / "x.npy")]) == 2
-    assert "not finished; go on with" in capsys.readouterr().err
+    assert "not finished, so there is no model yet; go on with" in capsys.readouterr().err
     assert cli.main(["fit", "--resume", str(run), "--max-epochs", "7", "--kernel", "matern12"]) == 2
     err = capsys.readouterr().err
     assert "max_epochs: 2 in the run, 7 now" in err

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from sasgp.errors import InputError
 from sasgp.files import real_path, writable
-from sasgp.unfinished import check_no_other
+from sasgp.unfinished import check_finished, check_no_other
 
 __all__ = ["Embedding", "Run", "check_new", "created", "find"]
 
@@ -195,7 +195,7 @@ def find(path: Path) -> Run:
     if not path.is_dir():
         return Run(path)  # whatever is wrong with it, reading it tells
     if not (path / MODEL).is_file():
-        check_no_other(path, overwrite=False)
+        check_finished(path)
         raise InputError(
             f"MODEL must be the folder of a run, or a .safetensors file. Got {path}, a folder without {MODEL}; "
             "name the folder that was the --out of `sasgp fit`."
