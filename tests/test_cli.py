@@ -756,6 +756,7 @@ def test_the_named_row_is_that_of_the_file_not_of_the_shuffle(here, error):
         (["embed", "RUN", "TABLE", "--out", "TABLE"], "another file"),
         (["decode", "RUN", "wide.npy", "--out", "x.csv"], "2 columns"),
         (["decode", "RUN", "nan.csv", "--out", "x.csv"], "row 1, column z1"),
+        (["decode", "RUN", "TABLE", "--out", "x.npz"], "2 columns of latents (z0, z1) for this model. Got others, with"),
         (["decode", "RUN", "z.npy", "--std", "--out", "x.npy"], ".npz"),
         (["decode", "RUN", "nowhere.csv", "--out", "x.npy"], "nowhere.csv"),
         (["decode", "RUN", "here.parquet", "--out", "x.npy"], ".csv or .npy"),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sasgp.data import load
 from sasgp.errors import InputError
+from sasgp.tables import TextError
 
 __all__ = ["check_place", "check_suffix", "folder", "read_latents", "real_path", "replacing", "writable", "write_csv"]
 
@@ -104,13 +105,15 @@ def read_latents(path: Path, n_components: int) -> NDArray[Any]:
     names = [f"z{q}" for q in range(n_components)]
     if path.exists() and path.suffix.lower() not in (".csv", ".npy"):
         raise InputError(f"LATENTS must be a .csv or .npy file. Got {path}; convert it.")
-    # In the memory order of any other array: sums in another order differ in their last digit
-    Z = np.ascontiguousarray(load(path, columns=names).X)
+    expected = f"{path} must have {n_components} columns of latents ({', '.join(names)}) for this model."
+    how = "find the latents of data with `sasgp embed`."
+    try:
+        # In the memory order of any other array: sums in another order differ in their last digit
+        Z = np.ascontiguousarray(load(path, columns=names).X)
+    except TextError as error:
+        raise InputError(f"{expected} Got others, with text in them; {how}") from error
     if Z.shape[1] != n_components:
-        raise InputError(
-            f"{path} must have {n_components} columns of latents ({', '.join(names)}) for this model. "
-            f"Got {Z.shape[1]}; find the latents of data with `sasgp embed`."
-        )
+        raise InputError(f"{expected} Got {Z.shape[1]}; {how}")
     if not np.isfinite(Z).all():
         row, column = np.argwhere(~np.isfinite(Z))[0]
         raise InputError(f"{path} must hold finite latents. Got {Z[row, column]} in row {row}, column {names[column]}.")
