@@ -696,7 +696,7 @@ def test_a_figure_that_a_kernel_does_not_have_is_left_out_unless_asked_for(here,
 
 
 BAD_FILES = {
-    "nan.csv": ("a,b\n1,2\n3,\n5,nan\n7,8\n", ("2 NaN", "row 1, column 1")),
+    "nan.csv": ("a,b\n1,2\n3,\n5,nan\n7,8\n", ("nan.csv contains 2 NaN", "row 1, column 1 ('b')")),
     "inf.csv": ("a,b\n1,2\n3,inf\n", ("1 NaN or infinite value", "(inf) in row 1")),
     "text.csv": ("a,b\n1,2\n3,four\n5,6\n", ("'b'", "'four'", "line 3")),
     "empty.csv": ("", ("empty",)),
@@ -714,6 +714,13 @@ def test_bad_files_are_one_line(here, error, name):
     message = error("fit", name, "--out", "run")
     assert all(word in message for word in words), message
     assert [file.name for file in here.iterdir()] == [name]
+
+
+def test_a_missing_value_is_named_by_every_command(home, here, error):
+    table(9).with_columns(c=pl.lit(None, pl.Float64)).write_csv("holes.csv")
+    words = "holes.csv contains 9 NaN or infinite values, the first (NaN) in row 0, column 2 ('c')"
+    assert words in error("embed", home / "run", "holes.csv", "--labels", "species", "--out", "z.npy")
+    assert words in error("evaluate", home / "run", "holes.csv", "--labels", "species")
 
 
 def test_the_named_row_is_that_of_the_file_not_of_the_shuffle(here, error):
@@ -756,7 +763,7 @@ def test_the_named_row_is_that_of_the_file_not_of_the_shuffle(here, error):
         (["embed", "RUN", "TABLE", "--out", "TABLE"], "another file"),
         (["decode", "RUN", "wide.npy", "--out", "x.csv"], "2 columns"),
         (["decode", "RUN", "nan.csv", "--out", "x.csv"], "row 1, column z1"),
-        (["decode", "RUN", "TABLE", "--out", "x.npz"], "2 columns of latents (z0, z1) for this model. Got others, with"),
+        (["decode", "RUN", "TABLE", "--out", "x.npz"], "2 columns of latents (z0, z1) for this model. Got others"),
         (["decode", "RUN", "z.npy", "--std", "--out", "x.npy"], ".npz"),
         (["decode", "RUN", "nowhere.csv", "--out", "x.npy"], "nowhere.csv"),
         (["decode", "RUN", "here.parquet", "--out", "x.npy"], ".csv or .npy"),

@@ -124,7 +124,7 @@ def fit(
     elif options.encoder == "conv":
         options = replace(options, image_shape=dataset.image_shape)  # a data set by name knows it
     estimator = _estimator(model, options)
-    check_finite(dataset.X)  # before rows are shuffled: they are named by their place in the file
+    check_finite(dataset.X, data, dataset.columns)  # before rows are shuffled: it names them by their place in the file
     seed = seed_of(options.random_state)
     split = hold_out(dataset, test_fraction, seed)
     with unfinished.begun(out, asked, resumed=resume is not None) as work:

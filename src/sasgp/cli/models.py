@@ -45,6 +45,7 @@ def load(path: Path) -> "tuple[SASGP, Run]":
 def data_of(source: str, labels: str | None, model: "SASGP", run: "Run") -> "Dataset":
     """Data whose columns are those that the model was trained on."""
     from sasgp.data import load
+    from sasgp.rows import check_finite
 
     if labels is None and run.source in (source, str(Path(source).expanduser().resolve())):
         labels = run.labels  # the same file has them where it had them
@@ -60,6 +61,7 @@ def data_of(source: str, labels: str | None, model: "SASGP", run: "Run") -> "Dat
             f"{source} must have the columns that the model was trained on. It lacks {_few(missing)}, and has "
             f"{_few(others)} instead; rename them if they are the same."
         )
+    check_finite(dataset.X, source, dataset.columns)
     return dataset
 
 
