@@ -123,6 +123,12 @@ class Table:
         text = {name: self.frame[name].cast(pl.String) for name in names}
         for name, column in text.items():
             stray = _stray(column)
+            if 2 * _stray(column.str.replace(",", ".", literal=True)).sum() < stray.sum():
+                row = stray.arg_max() or 0
+                return InputError(
+                    f"{self.path}: column '{name}' must hold numbers with decimal points, but {self._place(row)} has "
+                    f"{column[row][:40]!r}; save the file with points instead of commas."
+                )
             if 2 * stray.sum() < len(column) - column.null_count():
                 row = stray.arg_max() or 0
                 return InputError(
