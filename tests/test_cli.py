@@ -783,6 +783,7 @@ def test_the_named_row_is_that_of_the_file_not_of_the_shuffle(here, error):
         (["explore", "RUN", "--out", "x.png"], ".html"),
         (["explore", "RUN", "--data", "digits", "--out", "x.html"], "4 features"),
         (["plot", "RUN", "--out", "nan.csv"], "nan.csv"),
+        (["plot", "RUN", "--out", "latent.png"], "--out is a folder"),
         (["plot", "RUN", "--labels", "species", "--out", "figures"], "add --data"),
     ],
     ids=lambda part: " ".join(part) if isinstance(part, list) else "",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["draw_run", "explore", "explorer_page", "open_page", "plot"]
 
 SHOWN_ROWS = 12  # reconstructed in a picture
+IMAGES = (".png", ".jpg", ".jpeg", ".svg", ".pdf", ".gif", ".webp")  # how the names of figures end
 
 
 @app.command
@@ -119,6 +120,8 @@ def plot(
 
     if labels is not None and data is None:
         raise InputError(f"--labels belong to the rows of --data. Got --labels {labels} alone; add --data.")
+    if out.suffix.lower() in IMAGES and not out.is_dir():
+        raise InputError(f"--out is a folder, for several figures. Got {out}; leave {out.suffix} out.")
     estimator, run = load(model)
     X, embedding, shape, columns, name = rows_to_draw(estimator, run, data, labels)
     Z, few = embedding.Z, slice(0, SHOWN_ROWS)
