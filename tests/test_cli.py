@@ -840,6 +840,16 @@ def test_what_a_terminal_cannot_write_is_replaced(home):
     assert " ? " in done.stdout  # the ± of the standard error
 
 
+def test_a_warning_is_one_line(home, here):
+    code = (
+        "import sys, warnings, sasgp; from sasgp.cli import main; sample = sasgp.SASGP.sample; "
+        "sasgp.SASGP.sample = lambda *a, **b: [warnings.warn('rather odd'), sample(*a, **b)][1]; main(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", code, "sample", f"{home}/run", "--out", "x.npy"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == "sasgp: warning: rather odd\n"
+
+
 def test_a_broken_pipe_is_quiet(home):
     command = f"{sys.executable} -m sasgp evaluate {home}/run {home}/table.csv --labels species | true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
