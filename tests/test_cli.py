@@ -106,6 +106,12 @@ def test_every_setting_is_an_option_with_its_own_help():
     assert "ANY" not in done.stdout
 
 
+@pytest.mark.parametrize("command", ["explore", "plot"])
+def test_help_says_which_rows_are_shown_by_default(command):
+    done = shell(command, "--help", env=os.environ | {"COLUMNS": "400"})
+    assert "By default the points of the run's embedding.csv" in done.stdout
+
+
 def test_the_command_line_is_reproducible_and_shows_progress_by_default():
     assert (cli.DEFAULTS.random_state, cli.DEFAULTS.verbose) == (0, True)
     settings = cli.Settings()

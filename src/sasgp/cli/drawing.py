@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sasgp.cli.arguments import DPI, Data, Flag, Labels, Model, Open, app
+from sasgp.cli.arguments import DPI, Flag, Labels, Model, Open, app
 from sasgp.cli.models import PLOTTED, data_of, load, rows_to_draw, rows_to_evaluate
 from sasgp.cli.printing import Line, show
 from sasgp.errors import InputError
@@ -26,7 +26,7 @@ IMAGES = (".png", ".jpg", ".jpeg", ".svg", ".pdf", ".gif", ".webp")  # how the n
 
 @app.command
 def explore(
-    model: Model, /, *, data: Data | None = None, labels: Labels = None, out: Path | None = None, open_: Open = False
+    model: Model, /, *, data: str | None = None, labels: Labels = None, out: Path | None = None, open_: Open = False
 ) -> None:
     """Write a page to look around in the latent space: it decodes wherever the pointer is.
 
@@ -83,7 +83,7 @@ def plot(
     /,
     *,
     out: Path,
-    data: Data | None = None,
+    data: str | None = None,
     labels: Labels = None,
     latent: Annotated[bool, Flag] = False,
     grid: Annotated[bool, Flag] = False,
