@@ -104,6 +104,7 @@ def test_every_setting_is_an_option_with_its_own_help():
         assert f"--{name.replace('_', '-')} " in done.stdout
     assert "Dimensions of the latent space, Q." in done.stdout
     assert "ANY" not in done.stdout
+    assert "--empty" not in done.stdout
 
 
 @pytest.mark.parametrize("command", ["explore", "plot"])

@@ -358,6 +358,11 @@ def test_what_is_no_file(write):
     assert message("measurement.csv") == "there is no file 'measurement.csv'. Did you mean 'measurements.csv'?"
     assert message("nowhere/x.npy") == "there is no file 'nowhere/x.npy'. Check the path."
     assert "Got the folder folder" in message("folder")
+    Path("folder/run.json").write_text("{}")
+    Path("folder/0.png").write_bytes(b"")
+    assert "Got the folder folder" in message("folder")
+    Path("folder/1.png").write_bytes(b"")
+    assert "folders of images are not read. Got folder; save them as an array [N, H, W]" in message("folder")
     assert ".npy, .npz, .csv, .tsv, .parquet or .h5ad" in message(write("x", "x.xlsx"))
     assert "there is no data set or file" in message(
         Path("digits")

@@ -29,6 +29,7 @@ from sasgp.tables import LABEL_NAMES, is_number, read_table
 __all__ = ["NAMES", "Dataset", "load"]
 
 LABEL_SUFFIXES = (".npy", ".csv", ".tsv", ".txt")
+IMAGES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp")
 NPY = b"\x93NUMPY"  # every .npy file starts with it
 
 
@@ -223,6 +224,11 @@ def _check_file(path: Path, suffixes: tuple[str, ...], names: tuple[str, ...] = 
     """That `path` is a file of a kind that is read. `names` could have been meant instead."""
     read = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
     if path.is_dir():
+        inside = _siblings(path / "any")
+        if 2 * sum(other.suffix.lower() in IMAGES for other in inside) > len(inside):
+            raise InputError(
+                f"folders of images are not read. Got {path}; save them as an array [N, H, W] in a .npy file."
+            )
         raise InputError(f"expected a file ({read}). Got the folder {path}; name a file in it.")
     if not path.exists():
         siblings = [str(path.with_name(other.name)) for other in _siblings(path) if other.suffix.lower() in suffixes]

@@ -37,7 +37,7 @@ class Options(NetworkSettings, InducingSettings, Settings):
     latents: Literal["bayesian", "point"] | None = None  # type: ignore[assignment]  # the model's own default
     random_state: int | None = 0  # a command gives the same result again unless asked not to
     verbose: bool = True
-    image_shape: Annotated[tuple[int, ...] | None, Parameter(consume_multiple=True)] = None
+    image_shape: Annotated[tuple[int, ...] | None, Parameter(consume_multiple=True, negative=())] = None
 
 
 def _of_the_command_line(kind: Any) -> Any:
