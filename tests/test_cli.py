@@ -104,6 +104,13 @@ def test_every_setting_is_an_option_with_its_own_help():
         assert f"--{name.replace('_', '-')} " in done.stdout
     assert "Dimensions of the latent space, Q." in done.stdout
     assert "ANY" not in done.stdout
+    assert "--empty" not in done.stdout
+
+
+@pytest.mark.parametrize("command", ["explore", "plot"])
+def test_help_says_which_rows_are_shown_by_default(command):
+    done = shell(command, "--help", env=os.environ | {"COLUMNS": "400"})
+    assert "By default the points of the run's embedding.csv" in done.stdout
 
 
 def test_the_command_line_is_reproducible_and_shows_progress_by_default():
@@ -182,6 +189,20 @@ def test_fit_prints_plain_lines_with_what_it_wrote_and_how_good_it_is(home, here
     ]
 
 
+def test_fit_says_which_labels_it_took(home, here, sasgp):
+    def labels(*tokens):
+        lines = sasgp("fit", *tokens, "--out", "run", "--overwrite", "--encoder", "table", *FAST).splitlines()
+        return [re.split("  +", line)[1:] for line in lines if line.startswith("labels ")]
+
+    table(20).rename({"species": "y"}).write_csv("x.csv")
+    assert labels("x.csv") == [["y", "of the data's file, taken for its name; --labels names another"]]
+    assert labels("x.csv", "--labels", "y") == [["y", "of the data's file"]]
+    assert labels(home / "images.npy") == []
+    np.save("z.npy", np.arange(20.0).reshape(10, 2))
+    Path("classes.txt").write_text("a\nb\n" * 5)
+    assert labels("z.npy", "--labels", "classes.txt") == [["classes.txt", "a file of its own"]]
+
+
 def test_the_same_command_gives_the_same_embedding(home, here, sasgp):
     sasgp("fit", home / "table.csv", "--labels", "species", "--out", "again", *FAST)
     assert Path("again/embedding.csv").read_bytes() == (home / "run" / "embedding.csv").read_bytes()
@@ -229,6 +250,9 @@ def test_images_of_a_file_are_named_by_their_sides_and_a_run_goes_on_with_them(h
         patch.setattr(SASGP, "save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert "--resume" in error(*command, *shape, code=130)
     assert "image_shape: [4, 16] in the run, [16, 4] now" in error("fit", "--resume", "run", "--image-shape", "16", "4")
+    assert "run is not finished, so there is no model yet; go on with `sasgp fit --resume run`." in error(
+        "embed", "run", "x.npy", "--out", "z.npy"
+    )
     sasgp("fit", "--resume", "run", *shape)
     assert json.loads(Path("run/run.json").read_text())["data"]["image_shape"] == [4, 16]
     assert SASGP.load("run/model.safetensors").model_.encoder.picture.sizes == (1, 4, 16)
@@ -283,6 +307,8 @@ def test_an_unwritable_place_is_noticed_before_training(home, here, error, monke
     ("failure", "code"), [(KeyboardInterrupt, 130), (NotPositiveDefiniteError("K is not"), 1), (OSError(28, "Full"), 2)]
 )
 def test_a_failed_fit_leaves_nothing_or_a_way_to_go_on(home, here, error, sasgp, monkeypatch, failure, code):
+    monkeypatch.setattr("tempfile.tempdir", str(home))
+
     def fail(*_, **__):
         raise failure
 
@@ -330,6 +356,21 @@ def test_a_folder_in_which_another_process_trains_is_taken(home, here, error, sa
     assert {file.name for file in Path("run").iterdir()} == set(runs.FILES)
 
 
+@pytest.mark.parametrize(("failure", "code"), [(KeyboardInterrupt, 130), (OSError(28, "Full"), 2)])
+def test_a_picture_that_fails_costs_neither_the_numbers_nor_the_run(home, here, capsys, monkeypatch, failure, code):
+    def fail(*_, **__):
+        raise failure
+
+    monkeypatch.setattr("sasgp.plots.training_curve", fail)
+    assert cli.main(["fit", f"{home}/images.npy", "--encoder", "table", "--out", "my run", *FAST]) == code
+    out, err = capsys.readouterr()
+    assert "NLPD" in out
+    assert "open" not in out.splitlines()
+    assert err.count("\n") == 1
+    assert "The run is whole: `sasgp explore 'my run'` and `sasgp plot 'my run' --out FOLDER` make its pictures" in err
+    SASGP.load("my run/model.safetensors")
+
+
 def test_a_bug_in_a_picture_shows_its_traceback_and_keeps_the_model(home, here, monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("a bug")
@@ -372,6 +413,24 @@ def test_columns_without_names_are_not_chosen_from(here, sasgp, error):
     np.savetxt("five.csv", np.hstack([X, X[:, :1]]), delimiter=",")
     sasgp("fit", "four.csv", "--out", "four", *FAST)
     assert "must have 4 features" in error("embed", "four", "five.csv", "--out", "z.npy")
+
+
+def test_as_many_columns_of_other_names_are_others(home, here, sasgp, error):
+    frame = table(9, seed=1).drop("species")
+    frame.rename({"c": "e", "d": "f"}).write_csv("other.csv")
+    message = error("embed", home / "run", "other.csv", "--out", "z.npy")
+    assert "It lacks c, d, and has e, f instead" in message
+    # Where either side only counts its columns, they are those at the same place
+    frame.write_csv("named.csv")
+    frame.write_csv("bare.csv", include_header=False)
+    frame.rename(dict(zip("abcd", "0123", strict=True))).write_csv("pandas.csv")
+    np.save("plain.npy", frame.to_numpy())
+    sasgp("embed", home / "run", "named.csv", "--out", "named-z.npy")
+    for name in ("bare.csv", "pandas.csv", "plain.npy"):
+        sasgp("embed", home / "run", name, "--out", "z.npy")
+        np.testing.assert_array_equal(np.load("z.npy"), np.load("named-z.npy"))
+    sasgp("fit", "bare.csv", "--out", "counted", *FAST)
+    sasgp("embed", "counted", "named.csv", "--out", "z.npy")
 
 
 def test_embed_and_evaluate_refine(home, here, sasgp):
@@ -483,8 +542,9 @@ def test_evaluate_of_rows_that_the_model_knows_says_so(home, sasgp):
 
 def test_a_damaged_run_json_or_a_lost_one(home, here, sasgp, error):
     subprocess.run(["cp", "-r", f"{home}/run", "copy"], check=True)
-    Path("copy/run.json").write_text("{")
-    assert "run.json" in error("sample", "copy", "--out", "x.npy")
+    for damaged in ("{", "[]", '{"data": []}'):
+        Path("copy/run.json").write_text(damaged)
+        assert "run.json" in error("sample", "copy", "--out", "x.npy")
     Path("copy/run.json").unlink()
     sasgp("sample", "copy", "--out", "x.csv")
     assert pl.read_csv("x.csv").columns == ["x0", "x1", "x2", "x3"]
@@ -643,7 +703,7 @@ def test_a_figure_that_a_kernel_does_not_have_is_left_out_unless_asked_for(here,
 
 
 BAD_FILES = {
-    "nan.csv": ("a,b\n1,2\n3,\n5,nan\n7,8\n", ("2 NaN", "row 1, column 1")),
+    "nan.csv": ("a,b\n1,2\n3,\n5,nan\n7,8\n", ("nan.csv contains 2 NaN", "row 1, column 1 ('b')")),
     "inf.csv": ("a,b\n1,2\n3,inf\n", ("1 NaN or infinite value", "(inf) in row 1")),
     "text.csv": ("a,b\n1,2\n3,four\n5,6\n", ("'b'", "'four'", "line 3")),
     "empty.csv": ("", ("empty",)),
@@ -663,6 +723,13 @@ def test_bad_files_are_one_line(here, error, name):
     assert [file.name for file in here.iterdir()] == [name]
 
 
+def test_a_missing_value_is_named_by_every_command(home, here, error):
+    table(9).with_columns(c=pl.lit(None, pl.Float64)).write_csv("holes.csv")
+    words = "holes.csv contains 9 NaN or infinite values, the first (NaN) in row 0, column 2 ('c')"
+    assert words in error("embed", home / "run", "holes.csv", "--labels", "species", "--out", "z.npy")
+    assert words in error("evaluate", home / "run", "holes.csv", "--labels", "species")
+
+
 def test_the_named_row_is_that_of_the_file_not_of_the_shuffle(here, error):
     X = np.zeros((200, 3))
     X[123, 2] = np.nan
@@ -675,6 +742,15 @@ def test_the_named_row_is_that_of_the_file_not_of_the_shuffle(here, error):
     [
         (["fit", "digits", "--out", "run", "--n-component", "3"], "Did you mean --n-components?"),
         (["fit", "digits", "--out", "run", "--n-components", "two"], "--n-components"),
+        (["fit", "digits", "--out", "run", "--n-components", "1.5"], "components: expected a whole number. Got 1.5"),
+        (["fit", "digits", "--out", "run", "--active-set-size=1.5"], "--active-set-size: expected a whole number"),
+        (["fit", "digits", "--out", "run", "--image-shape", "8", "8.4"], "--image-shape: expected a whole number"),
+        (["embed", "RUN", "digits", "--out", "z.npy", "--refine", "2.6"], "--refine: expected a whole number"),
+        (["reproduce", "fig2", "--seeds", "0", "1.2"], "--seeds: expected a whole number"),
+        (["data", "infinite-mnist", "--rows", "9.5", "--out", "x.npy"], "--rows: expected a whole number"),
+        (["data", "infinite-mnist", "--rows", "9", "--out", "x.npy", "--seed", "-1"], "--seed must be from 0"),
+        (["data", "infinite-mnist", "--rows", "9", "--out", "nowhere/x.npy"], "create nowhere first"),
+        (["sample", "RUN", "-n", "2.5", "--out", "x.npy"], "-n: expected a whole number"),
         (["fit", "digits", "--out", "run", "--n-components", "0"], "at least 1"),
         (["fit", "digits", "--out", "run", "--init", "pcq"], '"pca"'),
         (["fit", "digits", "--out", "run", "--kernel", "rbff"], '"rbf"'),
@@ -694,20 +770,27 @@ def test_the_named_row_is_that_of_the_file_not_of_the_shuffle(here, error):
         (["embed", "RUN", "TABLE", "--out", "TABLE"], "another file"),
         (["decode", "RUN", "wide.npy", "--out", "x.csv"], "2 columns"),
         (["decode", "RUN", "nan.csv", "--out", "x.csv"], "row 1, column z1"),
+        (["decode", "RUN", "TABLE", "--out", "x.npz"], "2 columns of latents (z0, z1) for this model. Got others"),
         (["decode", "RUN", "z.npy", "--std", "--out", "x.npy"], ".npz"),
         (["decode", "RUN", "nowhere.csv", "--out", "x.npy"], "nowhere.csv"),
         (["decode", "RUN", "here.parquet", "--out", "x.npy"], ".csv or .npy"),
         (["sample", "RUN", "-n", "0", "--out", "x.npy"], "at least 1"),
+        (["sample", "RUN", "-n", "1000000000000", "--out", "x.npy"], "not enough memory for 1000000000000 rows of 4"),
         (["sample", "TABLE", "--out", "x.npy"], "sasgp wrote"),
         (["evidence", "RUN", "--labels", "species", "--method", "exakt"], 'Choose from: "exact", "sas", "unbiased"'),
         (["evidence", "RUN", "--labels", "species", "--rows", "64"], "at most 63"),
         (["evidence", "RUN", "--labels", "species", "--method", "sas", "--active-set-size", "63"], "below the 63 rows"),
         (["evidence", "RUN", "--labels", "species", "--curve", "curve.gif"], ".png"),
+        (["evidence", "RUN", "--curve", "nowhere/c.png"], "--curve must be in a folder that exists"),
+        (["evidence", "RUN", "--active-set-size", "5"], "--active-set-size belongs to --method sas or unbiased"),
+        (["evidence", "RUN", "--method", "exact", "--n-estimates", "1"], "--n-estimates belongs to --method sas or"),
+        (["evidence", "RUN", "--curve", "c.png", "--active-set-size", "5"], "--active-set-size belongs to"),
         (["evaluate", "RUN", "TABLE", "--labels", "specis"], "Did you mean 'species'?"),
         (["explore", "RUN", "--labels", "species"], "add --data"),
         (["explore", "RUN", "--out", "x.png"], ".html"),
         (["explore", "RUN", "--data", "digits", "--out", "x.html"], "4 features"),
         (["plot", "RUN", "--out", "nan.csv"], "nan.csv"),
+        (["plot", "RUN", "--out", "latent.png"], "--out is a folder"),
         (["plot", "RUN", "--labels", "species", "--out", "figures"], "add --data"),
     ],
     ids=lambda part: " ".join(part) if isinstance(part, list) else "",
@@ -722,11 +805,56 @@ def test_bad_commands_are_one_line_and_leave_nothing(home, here, error, tokens, 
     assert {file.name for file in here.iterdir()} == before
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="mounts a tmpfs")
+def test_a_full_disk_is_one_line_that_names_the_file(home, here, error):
+    disk = here / "disk"
+    disk.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", disk], capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip(f"mount is not permitted here: {done.stderr.decode().strip()}")
+    np.save("z.npy", np.zeros((1000, 2)))
+    np.save("x.npy", np.zeros((1000, 4)))
+    commands = {
+        "a.npy": ("sample", home / "run", "-n", "1000"),
+        "a.csv": ("sample", home / "run", "-n", "1000"),
+        "a.npz": ("decode", home / "run", "z.npy"),
+        "b.npy": ("embed", home / "run", "x.npy"),
+        "a.html": ("explore", home / "run"),
+        "new/folder": ("plot", home / "run", "--curve"),
+    }
+    try:
+        for name, tokens in commands.items():
+            message = error(*tokens, "--out", disk / name)
+            assert f"{disk / name}" in message
+            assert "could not be written" in message
+            assert "free some space or choose another place" in message
+            assert not list(disk.iterdir())
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
 def test_errors_of_a_process_are_one_line_and_code_two():
     done = shell("fit", "nowhere.csv", "--out", "/proc/nothing")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("sasgp: error: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_what_a_terminal_cannot_write_is_replaced(home):
+    options = ("evidence", home / "pictures", "--method", "sas", "--n-estimates", "2")
+    done = shell(*options, env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert " ? " in done.stdout  # the ± of the standard error
+
+
+def test_a_warning_is_one_line(home, here):
+    code = (
+        "import sys, warnings, sasgp; from sasgp.cli import main; sample = sasgp.SASGP.sample; "
+        "sasgp.SASGP.sample = lambda *a, **b: [warnings.warn('rather odd'), sample(*a, **b)][1]; main(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", code, "sample", f"{home}/run", "--out", "x.npy"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == "sasgp: warning: rather odd\n"
 
 
 def test_a_broken_pipe_is_quiet(home):

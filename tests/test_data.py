@@ -240,6 +240,12 @@ def test_parquet_types_that_are_no_numbers(write):
     assert "cannot be read as .parquet" in message(write(b"PAR1 no more", "q.parquet"))
 
 
+def test_decimal_commas_are_not_text(write):
+    name = write("a;b;c\n0,5;1,25;u\n2;3,5;v\n1,5;4;w\n")
+    assert "'a' must hold numbers with decimal points, but line 2 has '0,5'; save the file with points" in message(name)
+    assert "decimal points" in message(name, labels="c")
+
+
 def test_text_is_not_guessed_to_be_labels(write):
     name = write(IRIS)
     expected = "data.csv: column 'species' holds text ('setosa' in row 1); name it with --labels species, or drop it."
@@ -352,6 +358,11 @@ def test_what_is_no_file(write):
     assert message("measurement.csv") == "there is no file 'measurement.csv'. Did you mean 'measurements.csv'?"
     assert message("nowhere/x.npy") == "there is no file 'nowhere/x.npy'. Check the path."
     assert "Got the folder folder" in message("folder")
+    Path("folder/run.json").write_text("{}")
+    Path("folder/0.png").write_bytes(b"")
+    assert "Got the folder folder" in message("folder")
+    Path("folder/1.png").write_bytes(b"")
+    assert "folders of images are not read. Got folder; save them as an array [N, H, W]" in message("folder")
     assert ".npy, .npz, .csv, .tsv, .parquet or .h5ad" in message(write("x", "x.xlsx"))
     assert "there is no data set or file" in message(
         Path("digits")

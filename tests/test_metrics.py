@@ -114,6 +114,11 @@ def test_neighbours_against_a_loop():
     assert knn_accuracy(Z, y, Z_test, y_test) == pytest.approx(np.mean(hits))
 
 
+def test_many_classes_are_no_reason_to_warn():
+    Z, y = np.arange(60.0)[:, None], np.arange(60)
+    assert knn_accuracy(Z, y, Z, y) == 1  # every point is nearest to itself
+
+
 # ---------------------------------------------------------------------------------------------------- structure
 
 

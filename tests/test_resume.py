@@ -312,9 +312,9 @@ def file(tmp_path_factory):
     return path
 
 
-def fit(*tokens, **options):
+def fit(*tokens, **environment):
     command = [sys.executable, "-m", "sasgp", "fit", *map(str, tokens)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | environment
     return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
 
@@ -433,7 +433,7 @@ def test_resume_needs_no_other_argument_and_says_which_differ(file, tmp_path, ca
     assert cli.main(["fit", str(file), "--out", str(run)]) == 2
     assert "not finished; go on with" in capsys.readouterr().err
     assert cli.main(["sample", str(run), "--out", str(tmp_path / "x.npy")]) == 2
-    assert "not finished; go on with" in capsys.readouterr().err
+    assert "not finished, so there is no model yet; go on with" in capsys.readouterr().err
     assert cli.main(["fit", "--resume", str(run), "--max-epochs", "7", "--kernel", "matern12"]) == 2
     err = capsys.readouterr().err
     assert "max_epochs: 2 in the run, 7 now" in err
@@ -478,7 +478,7 @@ def test_a_disk_that_fills_up_under_a_command(file, tmp_path):
     mounted(disk, "size=16m")
     run = disk / "run"
     try:
-        process = fit(file, "--out", run, "--max-epochs", 200, *SMALL)
+        process = fit(file, "--out", run, "--max-epochs", 200, *SMALL, TMPDIR=str(tmp_path))
         wait_for(run / "unfinished" / "checkpoint.pt", process)
         fill(disk / "filler")
         err = process.communicate(timeout=120)[1]
@@ -491,6 +491,24 @@ def test_a_disk_that_fills_up_under_a_command(file, tmp_path):
         (disk / "filler").unlink()
         assert cli.main(["fit", "--resume", str(run)]) == 0
         assert len(SASGP.load(run / "model.safetensors").history_) == 200
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mounts a tmpfs")
+def test_a_disk_without_room_for_the_model_does_not_lose_it(file, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted(disk, "size=16k")  # there is room for run.json
+    try:
+        process = fit(file, "--out", disk / "run", "--max-epochs", 2, *SMALL, TMPDIR=str(tmp_path))
+        err = process.communicate(timeout=120)[1].splitlines()[-1]
+        assert process.returncode == 2
+        (rescued,) = tmp_path.glob("sasgp-*/model.safetensors")
+        assert f"{disk / 'run'} could not be written: No space left on device" in err
+        assert f"; the trained model is {rescued} instead." in err
+        assert len(SASGP.load(rescued).history_) == 2
+        assert not list(disk.iterdir())
     finally:
         subprocess.run(["umount", disk], check=True)
 

@@ -84,6 +84,11 @@ def test_files_are_whole_and_found_with_their_labels(images, tmp_path, monkeypat
     for rows, path in ((0, out), (5, tmp_path / "x.csv"), (5, tmp_path / "no" / "x.npy")):
         with pytest.raises(InputError, match="Got"):
             write_infinite(images, np.arange(11), rows, path)
+    with pytest.raises(InputError, match=f"create {tmp_path / 'no'} first"):
+        write_infinite(images, np.arange(11), 5, tmp_path / "no" / "x.npy")
+    for seed in (-1, 2**64):
+        with pytest.raises(InputError, match="--seed must be from 0"):
+            write_infinite(images, np.arange(11), 5, out, seed=seed)
 
 
 def test_the_command(images, tmp_path, monkeypatch, capsys):

@@ -29,6 +29,7 @@ from sasgp.tables import LABEL_NAMES, is_number, read_table
 __all__ = ["NAMES", "Dataset", "load"]
 
 LABEL_SUFFIXES = (".npy", ".csv", ".tsv", ".txt")
+IMAGES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp")
 NPY = b"\x93NUMPY"  # every .npy file starts with it
 
 
@@ -63,7 +64,7 @@ def load(source: str | Path, *, labels: str | Path | None = None, columns: Seque
     _check_file(path, tuple(_READERS), names=NAMES)
     try:
         path.open("rb").close()  # a file that may not be read says so here, whatever its kind
-        X, y, names = _READERS[path.suffix.lower()](path, None if labels is None else str(labels), columns)
+        X, y, names, found = _READERS[path.suffix.lower()](path, None if labels is None else str(labels), columns)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
 
@@ -71,12 +72,12 @@ def load(source: str | Path, *, labels: str | Path | None = None, columns: Seque
     X = _flat(X, path)
     if y is not None:
         y = _one_a_row(y, len(X), path)
-    return Dataset(path.stem, X, y, names or tuple(f"x{d}" for d in range(X.shape[1])), image_shape)
+    return Dataset(path.stem, X, y, names or tuple(f"x{d}" for d in range(X.shape[1])), image_shape, labels=found)
 
 
-# Readers take a path, and the labels and columns that were asked for. They return X as it is in the file, y, and names
-# of columns.
-_Read = tuple[NDArray[Any], NDArray[Any] | None, tuple[str, ...]]
+# Readers take a path, and the labels and columns that were asked for. They return X as it is in the file, y, names of
+# columns, and which labels were found.
+_Read = tuple[NDArray[Any], NDArray[Any] | None, tuple[str, ...], str | None]
 
 
 def _read_npy(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
@@ -84,7 +85,7 @@ def _read_npy(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
     beside = path.with_suffix(".labels.npy")  # as `sasgp data` writes them
     labels = str(beside) if labels is None and beside.is_file() else labels
     y = None if labels is None else _label_file(labels, len(X) if X.ndim else 0, path, [])
-    return X, y, ()
+    return X, y, (), labels
 
 
 def _read_npz(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
@@ -109,7 +110,7 @@ def _read_npz(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
         raise _not_numpy(path, error) from error
     if y is None and labels is not None:
         y = _label_file(labels, len(X) if X.ndim else 0, path, names)
-    return X, y, ()
+    return X, y, (), labels
 
 
 def _read_columns(path: Path, labels: str | None, columns: Sequence[str] | None) -> _Read:
@@ -121,7 +122,7 @@ def _read_columns(path: Path, labels: str | None, columns: Sequence[str] | None)
     elif labels is not None:
         y = _label_file(labels, table.n_rows, path, table.annotations)
     X, names = table.numbers(without=column, only=columns)
-    return X, y, names
+    return X, y, names, column or labels
 
 
 _READERS = {
@@ -223,6 +224,11 @@ def _check_file(path: Path, suffixes: tuple[str, ...], names: tuple[str, ...] = 
     """That `path` is a file of a kind that is read. `names` could have been meant instead."""
     read = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
     if path.is_dir():
+        inside = _siblings(path / "any")
+        if 2 * sum(other.suffix.lower() in IMAGES for other in inside) > len(inside):
+            raise InputError(
+                f"folders of images are not read. Got {path}; save them as an array [N, H, W] in a .npy file."
+            )
         raise InputError(f"expected a file ({read}). Got the folder {path}; name a file in it.")
     if not path.exists():
         siblings = [str(path.with_name(other.name)) for other in _siblings(path) if other.suffix.lower() in suffixes]

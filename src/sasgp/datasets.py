@@ -53,6 +53,8 @@ class Dataset:
         Rows of a file's [N, ...] array have the shape that they have there.
     X_test, y_test
         The official test split of a named data set.
+    labels
+        What y is in a file: the name of a column or an array, or another file. None of a named data set.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Dataset:
     image_shape: tuple[int, ...] | None
     X_test: NDArray[Any] | None = None
     y_test: NDArray[Any] | None = None
+    labels: str | None = None
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from sasgp.data import load
 from sasgp.errors import InputError
+from sasgp.tables import TextError
 
-__all__ = ["check_suffix", "read_latents", "real_path", "replacing", "writable", "write_csv"]
+__all__ = ["check_place", "check_suffix", "folder", "read_latents", "real_path", "replacing", "writable", "write_csv"]
 
 
 def check_suffix(out: Path, suffixes: tuple[str, ...], source: str | Path | None = None, option: str = "--out") -> None:
@@ -22,38 +23,68 @@ def check_suffix(out: Path, suffixes: tuple[str, ...], source: str | Path | None
         kinds = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
         raise InputError(f"{option} must end in {kinds}. Got {out}; rename it.")
     if source is not None and out.exists() and Path(source).exists() and out.samefile(source):
-        raise InputError(f"--out must be another file than the one that is read. Got {out} twice; rename it.")
+        raise InputError(f"{option} must be another file than the one that is read. Got {out} twice; rename it.")
+
+
+def check_place(path: Path, option: str = "--out") -> None:
+    """Raise InputError where a file cannot be written, before the work that it is to hold. Nothing is left behind."""
+    _temporary(real_path(path), option).unlink()
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file beside `path`, with the same suffix, which takes its place when all went well."""
     path = real_path(path)
-    if path.is_dir():
-        raise InputError(f"--out must be a file. Got the folder {path}; name a file in it.")
-    if not path.parent.is_dir():
-        raise InputError(f"--out must be in a folder that exists. Got {path}; create {path.parent} first.")
-    temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
+    temporary = _temporary(path)
     try:
-        with writable(path):
-            if path.exists() and not os.access(path, os.W_OK):
-                raise PermissionError(None, "it is write-protected")
-            temporary.touch()
         yield temporary
-        with writable(path):
-            temporary.replace(path)
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(
+            f"{path} could not be written: {error.strerror or error}; free some space or choose another place."
+        ) from error
     finally:
         with suppress(OSError):  # after success there is none
             temporary.unlink()
 
 
+def _temporary(path: Path, option: str = "--out") -> Path:
+    """An empty file beside `path`, if that can be written."""
+    if path.is_dir():
+        raise InputError(f"{option} must be a file. Got the folder {path}; name a file in it.")
+    if not path.parent.is_dir():
+        raise InputError(f"{option} must be in a folder that exists. Got {path}; create {path.parent} first.")
+    temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
+    with writable(path, option):
+        if path.exists() and not os.access(path, os.W_OK):
+            raise PermissionError(None, "it is write-protected")
+        temporary.touch()
+    return temporary
+
+
 @contextmanager
-def writable(path: Path) -> Iterator[None]:
+def folder(path: Path) -> Iterator[None]:
+    """A folder to write into, made where there is none; what stayed empty is removed when something fails."""
+    path = real_path(path)
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    try:
+        with writable(path):
+            path.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for made in missing:
+            with suppress(OSError):  # it holds something
+                made.rmdir()
+        raise
+
+
+@contextmanager
+def writable(path: Path, option: str = "--out") -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise InputError(
-            f"--out must be where files can be written. Got {path}: {error.strerror or error}; choose another place."
+            f"{option} must be where files can be written. Got {path}: {error.strerror or error}; choose another place."
         ) from error
 
 
@@ -74,13 +105,15 @@ def read_latents(path: Path, n_components: int) -> NDArray[Any]:
     names = [f"z{q}" for q in range(n_components)]
     if path.exists() and path.suffix.lower() not in (".csv", ".npy"):
         raise InputError(f"LATENTS must be a .csv or .npy file. Got {path}; convert it.")
-    # In the memory order of any other array: sums in another order differ in their last digit
-    Z = np.ascontiguousarray(load(path, columns=names).X)
+    expected = f"{path} must have {n_components} columns of latents ({', '.join(names)}) for this model."
+    how = "find the latents of data with `sasgp embed`."
+    try:
+        # In the memory order of any other array: sums in another order differ in their last digit
+        Z = np.ascontiguousarray(load(path, columns=names).X)
+    except TextError as error:
+        raise InputError(f"{expected} Got others, with text in them; {how}") from error
     if Z.shape[1] != n_components:
-        raise InputError(
-            f"{path} must have {n_components} columns of latents ({', '.join(names)}) for this model. "
-            f"Got {Z.shape[1]}; find the latents of data with `sasgp embed`."
-        )
+        raise InputError(f"{expected} Got {Z.shape[1]}; {how}")
     if not np.isfinite(Z).all():
         row, column = np.argwhere(~np.isfinite(Z))[0]
         raise InputError(f"{path} must hold finite latents. Got {Z[row, column]} in row {row}, column {names[column]}.")

@@ -4,6 +4,7 @@ Rows are read in blocks and summed in float64, so that memory stays flat for a m
 """
 
 import math
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -184,7 +185,9 @@ def knn_accuracy(Z_train: ArrayLike, y_train: ArrayLike, Z_test: ArrayLike, y_te
             f"k must be from 1 to the {len(Z)} training points, with a test point to classify. "
             f"Got k={k} and {len(Z_new)} test points."
         )
-    return float(KNeighborsClassifier(n_neighbors=k).fit(Z, y).score(Z_new, y_new))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The number of unique classes")  # is large, and might be a mistake elsewhere
+        return float(KNeighborsClassifier(n_neighbors=k).fit(Z, y).score(Z_new, y_new))
 
 
 def trustworthiness(X: ArrayLike, Z: ArrayLike, k: int = 15) -> float:

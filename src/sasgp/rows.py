@@ -15,7 +15,7 @@ stops the whole interpreter while a read lets the training thread go on.
 import os
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -318,7 +318,7 @@ def row_blocks(array: Any) -> Iterator[tuple[int, NDArray[Any]]]:
         yield start, array[start : start + size] if reader is None else reader.slice(start, start + size)
 
 
-def check_finite(array: Any) -> None:
+def check_finite(array: Any, name: str = "Input X", columns: Sequence[str] = ()) -> None:
     """Raise InputError where a value is NaN or infinite, saying how many and which came first."""
     if array.dtype.kind != "f":
         return
@@ -333,10 +333,11 @@ def check_finite(array: Any) -> None:
         count += len(bad)
     if count:
         value = "NaN" if np.isnan(array[first]) else "inf"
+        called = f" ('{columns[first[1]]}')" if columns else ""
         raise InputError(
-            f"Expected finite numbers. Input X contains {count} NaN or infinite value{'s' * (count > 1)}, the first "
-            f"({value}) in row {first[0]}, column {first[1]}, both counted from 0. Remove those rows or fill them in, "
-            "for example with sklearn.impute."
+            f"Expected finite numbers. {name} contains {count} NaN or infinite value{'s' * (count > 1)}, the first "
+            f"({value}) in row {first[0]}, column {first[1]}{called}, both counted from 0. Remove those rows or fill "
+            "them in, for example with sklearn.impute."
         )
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from sasgp.errors import InputError
 from sasgp.files import real_path, writable
-from sasgp.unfinished import check_no_other
+from sasgp.unfinished import check_finished, check_no_other
 
 __all__ = ["Embedding", "Run", "check_new", "created", "find"]
 
@@ -195,14 +195,14 @@ def find(path: Path) -> Run:
     if not path.is_dir():
         return Run(path)  # whatever is wrong with it, reading it tells
     if not (path / MODEL).is_file():
-        check_no_other(path, overwrite=False)
+        check_finished(path)
         raise InputError(
             f"MODEL must be the folder of a run, or a .safetensors file. Got {path}, a folder without {MODEL}; "
             "name the folder that was the --out of `sasgp fit`."
         )
     try:
         info = json.loads((path / INFO).read_text(encoding="utf-8"))
-        if not isinstance(info, dict):
+        if not isinstance(info, dict) or not isinstance(info.get("data", {}), dict):
             raise ValueError("no mapping")
     except FileNotFoundError:
         info = {}

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from sasgp.errors import InputError
 
-__all__ = ["InfiniteDigits", "write_infinite"]
+__all__ = ["InfiniteDigits", "check_request", "write_infinite"]
 
 N_FIELDS = 1024  # smooth fields to choose two from: a million pairs
 SMOOTH = 4.0  # pixels: about the width of a stroke and a half
@@ -85,6 +85,18 @@ def _uniform(seed: int, index: NDArray[np.int64], n: int) -> NDArray[np.float64]
     return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
+def check_request(n_rows: int, out: Path, seed: int) -> None:
+    """Raise InputError where rows cannot be written as asked for."""
+    if out.suffix != ".npy":
+        raise InputError(f"--out must be a .npy file. Got {out}; rename it.")
+    if not out.parent.is_dir():
+        raise InputError(f"--out must be in a folder that exists. Got {out}; create {out.parent} first.")
+    if n_rows < 1:
+        raise InputError(f"--rows must be at least 1. Got {n_rows}.")
+    if not 0 <= seed < 2**64:
+        raise InputError(f"--seed must be from 0 to 2⁶⁴ − 1. Got {seed}; choose another.")
+
+
 def write_infinite(
     images: NDArray[np.uint8],
     labels: NDArray[Any],
@@ -98,10 +110,7 @@ def write_infinite(
 
     Both are written under temporary names and renamed when they are whole.
     """
-    if out.suffix != ".npy" or not out.parent.is_dir():
-        raise InputError(f"--out must be a .npy file in a folder that exists. Got {out}; rename it.")
-    if n_rows < 1:
-        raise InputError(f"--rows must be at least 1. Got {n_rows}.")
+    check_request(n_rows, out, seed)
     digits = InfiniteDigits(images, seed)
     label_path = out.with_suffix(".labels.npy")
     temporary = out.with_name(f".{out.stem}.{secrets.token_hex(4)}.npy")

@@ -24,10 +24,14 @@ from sasgp.errors import InputError
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["LABEL_NAMES", "Table", "is_number", "read_table"]
+__all__ = ["LABEL_NAMES", "Table", "TextError", "is_number", "read_table"]
 
 LABEL_NAMES = ("label", "labels", "class", "target", "y")
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "None")
+
+
+class TextError(InputError):
+    """A column is text where numbers are expected."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,12 @@ class Table:
         text = {name: self.frame[name].cast(pl.String) for name in names}
         for name, column in text.items():
             stray = _stray(column)
+            if 2 * _stray(column.str.replace(",", ".", literal=True)).sum() < stray.sum():
+                row = stray.arg_max() or 0
+                return InputError(
+                    f"{self.path}: column '{name}' must hold numbers with decimal points, but {self._place(row)} has "
+                    f"{column[row][:40]!r}; save the file with points instead of commas."
+                )
             if 2 * stray.sum() < len(column) - column.null_count():
                 row = stray.arg_max() or 0
                 return InputError(
@@ -130,12 +140,10 @@ class Table:
         what = f"{self.path}: column '{name}' holds text ({column[row][:40]!r} in row {row + 1})"
         option = name if self.has_header else str(self.frame.columns.index(name))
         if not may_be_labels:
-            return InputError(f"{what} where numbers are expected; drop it.")
+            return TextError(f"{what} where numbers are expected; drop it.")
         if len(names) > 1:
-            return InputError(
-                f"{what}, as do {_listed(names[1:])}; name one with --labels {option}, and drop the rest."
-            )
-        return InputError(f"{what}; name it with --labels {option}, or drop it.")
+            return TextError(f"{what}, as do {_listed(names[1:])}; name one with --labels {option}, and drop the rest.")
+        return TextError(f"{what}; name it with --labels {option}, or drop it.")
 
     def _place(self, row: int) -> str:
         """Where a row is in the file: the line that an editor shows, if it is a text file."""

@@ -21,7 +21,7 @@ from sasgp.errors import InputError
 from sasgp.files import real_path, writable
 from sasgp.progress import rank_of_process
 
-__all__ = ["FOLDER", "Work", "begun", "check_no_other", "request"]
+__all__ = ["FOLDER", "Work", "begun", "check_finished", "check_no_other", "request"]
 
 ANYWHERE = ("device", "verbose")  # options that change nothing that is learnt: they may be others now
 FOLDER, INFO, HISTORY = "unfinished", "run.json", "history.jsonl"
@@ -55,6 +55,14 @@ def _seconds(history: Path) -> float:
         with suppress(ValueError):
             return float(json.loads(line)["seconds"])
     return 0.0
+
+
+def check_finished(run: Path) -> None:
+    """Raise InputError where a run was begun that has no model yet."""
+    if (run / FOLDER).is_dir():
+        raise InputError(
+            f"{run} is not finished, so there is no model yet; go on with `sasgp fit --resume {shlex.quote(str(run))}`."
+        )
 
 
 def check_no_other(out: Path, *, overwrite: bool) -> None:

@@ -17,7 +17,10 @@ the commands, so that help appears at once.
 
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import TextIOWrapper
 
 from cyclopts import CycloptsError
 
@@ -36,9 +39,12 @@ def main(tokens: Sequence[str] | None = None) -> int:
     # Threads of torch that wait for each other spin for milliseconds by default, which a machine that others use, too,
     # pays for twice. It has to be said before torch is loaded
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # results with a "?" are better than none where ± cannot be written
     try:
         LINE[:] = sys.argv[1:] if tokens is None else tokens
-        app(LINE, exit_on_error=False, print_error=False, result_action="return_value")
+        with _short_warnings():
+            app(LINE, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
     except CycloptsError as error:
         command = " ".join(["sasgp", *(error.command_chain or ())])
@@ -67,6 +73,17 @@ def main(tokens: Sequence[str] | None = None) -> int:
         number = getattr(error, "signal_number", 2)
         return _fail(str(error) or "interrupted; nothing half-written is left.", 128 + number)
     return 0
+
+
+@contextmanager
+def _short_warnings() -> Iterator[None]:
+    """Warnings as one line, without the place in the source that they come from."""
+    usual = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"sasgp: warning: {' '.join(str(message).split())}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
 
 
 def _with_notes(error: BaseException) -> str:

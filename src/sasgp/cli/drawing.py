@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sasgp.cli.arguments import DPI, Data, Flag, Labels, Model, Open, app
+from sasgp.cli.arguments import DPI, Flag, Labels, Model, Open, app
 from sasgp.cli.models import PLOTTED, data_of, load, rows_to_draw, rows_to_evaluate
 from sasgp.cli.printing import Line, show
 from sasgp.errors import InputError
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["draw_run", "explore", "explorer_page", "open_page", "plot"]
 
 SHOWN_ROWS = 12  # reconstructed in a picture
+IMAGES = (".png", ".jpg", ".jpeg", ".svg", ".pdf", ".gif", ".webp")  # how the names of figures end
 
 
 @app.command
 def explore(
-    model: Model, /, *, data: Data | None = None, labels: Labels = None, out: Path | None = None, open_: Open = False
+    model: Model, /, *, data: str | None = None, labels: Labels = None, out: Path | None = None, open_: Open = False
 ) -> None:
     """Write a page to look around in the latent space: it decodes wherever the pointer is.
 
@@ -51,24 +52,26 @@ def explore(
     if out is None:
         out = run.model.with_suffix(".html") if run.folder is None else run.folder / runs.EXPLORER
     files.check_suffix(out, (".html", ".htm"), data)
+    files.check_place(out)
+    estimator, run = load(model)
+    dataset, name = None, run.name
+    if data is not None:
+        dataset = data_of(data, labels, estimator, run)
+        name = dataset.name
+        Z = estimator.transform(dataset.X)
+        embedding = runs.Embedding(np.arange(len(Z)), Z, tidy_labels(dataset.y))
+        if dataset.X_test is not None:
+            Z = estimator.transform(dataset.X_test)
+            embedding = embedding.as_train(runs.Embedding(np.arange(len(Z)), Z, tidy_labels(dataset.y_test)))
+    else:
+        known = run.embedding()
+        Z = estimator.embedding_
+        embedding = runs.Embedding(np.arange(len(Z)), Z, None) if known is None else known
+        if embedding.labels is not None:
+            embedding = replace(embedding, labels=parsed(embedding.labels.tolist()))
+    page = explorer_page(estimator, embedding, dataset, name, run)
     with files.replacing(out) as file:
-        estimator, run = load(model)
-        dataset, name = None, run.name
-        if data is not None:
-            dataset = data_of(data, labels, estimator, run)
-            name = dataset.name
-            Z = estimator.transform(dataset.X)
-            embedding = runs.Embedding(np.arange(len(Z)), Z, tidy_labels(dataset.y))
-            if dataset.X_test is not None:
-                Z = estimator.transform(dataset.X_test)
-                embedding = embedding.as_train(runs.Embedding(np.arange(len(Z)), Z, tidy_labels(dataset.y_test)))
-        else:
-            known = run.embedding()
-            Z = estimator.embedding_
-            embedding = runs.Embedding(np.arange(len(Z)), Z, None) if known is None else known
-            if embedding.labels is not None:
-                embedding = replace(embedding, labels=parsed(embedding.labels.tolist()))
-        explorer_page(estimator, embedding, dataset, name, run).save(file)
+        page.save(file)
     show([("", [("wrote", out, f"{len(embedding.Z)} points, {_size(out)}")])])
     if open_:
         open_page(out)
@@ -80,7 +83,7 @@ def plot(
     /,
     *,
     out: Path,
-    data: Data | None = None,
+    data: str | None = None,
     labels: Labels = None,
     latent: Annotated[bool, Flag] = False,
     grid: Annotated[bool, Flag] = False,
@@ -117,6 +120,8 @@ def plot(
 
     if labels is not None and data is None:
         raise InputError(f"--labels belong to the rows of --data. Got --labels {labels} alone; add --data.")
+    if out.suffix.lower() in IMAGES and not out.is_dir():
+        raise InputError(f"--out is a folder, for several figures. Got {out}; leave {out.suffix} out.")
     estimator, run = load(model)
     X, embedding, shape, columns, name = rows_to_draw(estimator, run, data, labels)
     Z, few = embedding.Z, slice(0, SHOWN_ROWS)
@@ -143,23 +148,22 @@ def plot(
         return reconstruction(estimator, rows, estimator.transform(rows))
 
     asked = dict(zip(figures, (latent, grid, curve, reconstructions, relevance, calibration), strict=True))
-    with files.writable(out):
-        out.expanduser().mkdir(parents=True, exist_ok=True)
     lines: list[Line] = []
-    for figure, draw in figures.items():
-        if not (asked[figure] or not any(asked.values())):
-            continue
-        try:
-            drawn = draw()
-        except InputError as error:
-            if asked[figure]:
-                raise
-            lines.append(("left out", figure, str(error)))  # not every kernel has a relevance to show
-            continue
-        path = out / f"{figure}.png"
-        with files.replacing(path) as file:
-            drawn.savefig(file, dpi=DPI)
-        lines.append(("wrote", path, ""))
+    with files.folder(out):
+        for figure, draw in figures.items():
+            if not (asked[figure] or not any(asked.values())):
+                continue
+            try:
+                drawn = draw()
+            except InputError as error:
+                if asked[figure]:
+                    raise
+                lines.append(("left out", figure, str(error)))  # not every kernel has a relevance to show
+                continue
+            path = out / f"{figure}.png"
+            with files.replacing(path) as file:
+                drawn.savefig(file, dpi=DPI)
+            lines.append(("wrote", path, ""))
     show([("", lines)])
 
 

@@ -2,6 +2,9 @@
 
 import json
 import shlex
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from time import perf_counter
@@ -34,7 +37,7 @@ class Options(NetworkSettings, InducingSettings, Settings):
     latents: Literal["bayesian", "point"] | None = None  # type: ignore[assignment]  # the model's own default
     random_state: int | None = 0  # a command gives the same result again unless asked not to
     verbose: bool = True
-    image_shape: Annotated[tuple[int, ...] | None, Parameter(consume_multiple=True)] = None
+    image_shape: Annotated[tuple[int, ...] | None, Parameter(consume_multiple=True, negative=())] = None
 
 
 def _of_the_command_line(kind: Any) -> Any:
@@ -121,7 +124,7 @@ def fit(
     elif options.encoder == "conv":
         options = replace(options, image_shape=dataset.image_shape)  # a data set by name knows it
     estimator = _estimator(model, options)
-    check_finite(dataset.X)  # before rows are shuffled: they are named by their place in the file
+    check_finite(dataset.X, data, dataset.columns)  # before rows are shuffled: it names them by their place in the file
     seed = seed_of(options.random_state)
     split = hold_out(dataset, test_fraction, seed)
     with unfinished.begun(out, asked, resumed=resume is not None) as work:
@@ -132,13 +135,29 @@ def fit(
             seconds = work.seconds_before + perf_counter() - start
             run, info, embedding = _write(data, dataset, split, estimator, seconds, seed, out, asked)
     if first:
-        # From here on the run is safe, whatever happens to a picture
-        draw_run(estimator, embedding, dataset, run)
-        with files.replacing(run / runs.EXPLORER) as file:
-            explorer_page(estimator, embedding, dataset, dataset.name).save(file)
-        show(_summary(info, out))
+        with _whole(out):
+            show(_summary(info, _labels(asked["labels"], dataset), out))
+            draw_run(estimator, embedding, dataset, run)
+            with files.replacing(run / runs.EXPLORER) as file:
+                explorer_page(estimator, embedding, dataset, dataset.name).save(file)
+        show([_pictures(out)])
         if open_:
             open_page(run / runs.EXPLORER)
+
+
+@contextmanager
+def _whole(out: Path) -> Iterator[None]:
+    """Say of what goes wrong with a picture that the run is whole without it."""
+    run = shlex.quote(str(out))
+    how = f"The run is whole: `sasgp explore {run}` and `sasgp plot {run} --out FOLDER` make its pictures."
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        error.args = (f"interrupted while drawing. {how}",)
+        raise
+    except (InputError, OSError) as error:
+        error.add_note(how)
+        raise
 
 
 def _asked(
@@ -209,13 +228,36 @@ def _write(
     metrics = quality(estimator, split, Z_test, seed)
     info = {"command": asked["command"], **_info(source, dataset, split, estimator, seconds, metrics)}
     info["data"]["labels"] = asked["labels"]
-    with runs.created(out) as (folder, run):
-        estimator.save(folder / runs.MODEL)
-        embedding.write(folder / runs.EMBEDDING)
-        lines = "".join(json.dumps(record) + "\n" for record in estimator.history_)
-        (folder / runs.HISTORY).write_text(lines, encoding="utf-8")
-        (folder / runs.INFO).write_text(json.dumps(info, indent=1) + "\n", encoding="utf-8")
+    try:
+        with runs.created(out) as (folder, run):
+            estimator.save(folder / runs.MODEL)
+            embedding.write(folder / runs.EMBEDDING)
+            lines = "".join(json.dumps(record) + "\n" for record in estimator.history_)
+            (folder / runs.HISTORY).write_text(lines, encoding="utf-8")
+            (folder / runs.INFO).write_text(json.dumps(info, indent=1) + "\n", encoding="utf-8")
+    except (OSError, InputError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError):
+            raise
+        reason = cause.strerror or cause
+        raise InputError(f"{out} could not be written: {reason}; {_rescued(estimator)}.") from error
     return run, info, embedding
+
+
+def _rescued(estimator: "SASGP") -> str:
+    """Save a model, whose training took time, where there may be room for it; says what became of it."""
+    from sasgp import runs
+
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="sasgp-"))
+        try:
+            estimator.save(folder / runs.MODEL)
+        except (OSError, InputError):
+            folder.rmdir()
+            raise
+    except (OSError, InputError):
+        return "free some space or choose another place"
+    return f"the trained model is {folder / runs.MODEL} instead"
 
 
 def _typed() -> set[str]:
@@ -286,7 +328,17 @@ def _info(
     }
 
 
-def _summary(info: dict[str, Any], run: Path) -> "list[Section]":
+def _labels(asked: str | None, dataset: "Dataset") -> "list[Line]":
+    """Which labels a file gave; nothing of a data set by name."""
+    if dataset.labels is None:
+        return []
+    note = "a file of its own" if Path(dataset.labels).is_file() else "of the data's file"
+    if asked is None:
+        note += ", taken for its name; --labels names another"
+    return [("labels", dataset.labels, note)]
+
+
+def _summary(info: dict[str, Any], labels: "list[Line]", run: Path) -> "list[Section]":
     from sasgp import runs
 
     data, training, metrics = info["data"], info["training"], info["metrics"]
@@ -294,6 +346,7 @@ def _summary(info: dict[str, Any], run: Path) -> "list[Section]":
     what: list[Line] = [
         ("rows", str(data["rows"]), held_out),
         ("features", str(data["features"]), ""),
+        *labels,
         ("latents", str(training["n_components"]), f"dimensions, {training['latents']}"),
         *((label, str(training[name]), "") for name, label in SIZES.items() if name in training),
         ("batches", str(training["batch_size"]), "rows each"),
@@ -316,16 +369,20 @@ def _summary(info: dict[str, Any], run: Path) -> "list[Section]":
         runs.HISTORY: "a line for every epoch",
         runs.INFO: "data, command, versions and these numbers",
     }
-    to_open = {
-        runs.EXPLORER: "look around in the latent space",
-        runs.LATENT: "the latent space",
-        runs.LOSS: "training",
-    }
     files: list[Line] = [("", run / name, note) for name, note in about.items()]
-    pictures: list[Line] = [("", run / name, note) for name, note in to_open.items()]
     return [
         (f"trained {training['model']} on {data['name']}", what),
         (f"on {which}, {THROUGH}", metric_lines(brief, notes)),
         ("wrote", files),
-        ("open", pictures),
     ]
+
+
+def _pictures(run: Path) -> "Section":
+    from sasgp import runs
+
+    about = {
+        runs.EXPLORER: "look around in the latent space",
+        runs.LATENT: "the latent space",
+        runs.LOSS: "training",
+    }
+    return "\nopen", [("", run / name, note) for name, note in about.items()]

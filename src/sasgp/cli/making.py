@@ -28,8 +28,9 @@ def infinite_mnist(*, rows: int, out: Path, seed: int = 0) -> None:
         Of all that is random.
     """
     from sasgp.datasets import IDX, fetch, read_idx
-    from sasgp.synthetic import write_infinite
+    from sasgp.synthetic import check_request, write_infinite
 
+    check_request(rows, out, seed)  # before anything is downloaded
     raw = fetch("mnist")
     images, labels = (read_idx(raw[name], name) for name in IDX[:2])
     with progress_bar("digits", rows) as update:

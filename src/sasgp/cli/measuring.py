@@ -14,6 +14,8 @@ from sasgp.errors import InputError
 
 __all__ = ["evaluate", "evidence"]
 
+ESTIMATES = 20  # by default
+
 
 @app.command
 def evaluate(
@@ -70,7 +72,7 @@ def evidence(
     labels: Labels = None,
     rows: int | None = None,
     active_set_size: int | None = None,
-    n_estimates: int = 20,
+    n_estimates: int | None = None,
     dtype: Literal["float64", "float32"] = "float64",
     random_state: int | None = 0,
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
@@ -93,7 +95,7 @@ def evidence(
     active_set_size
         Of "sas" and "unbiased". By default that of training.
     n_estimates
-        Independent repetitions.
+        Independent repetitions, of "sas", "unbiased" and the curve. By default 20.
     dtype
         "float32" takes half of the memory and of the time.
     random_state
@@ -107,6 +109,10 @@ def evidence(
 
     if curve is not None:
         files.check_suffix(curve, (".png",), data, "--curve")
+        files.check_place(curve, "--curve")
+    unused = {"--active-set-size": active_set_size, "--n-estimates": n_estimates if curve is None else None}
+    if method in (None, "exact") and (given := [name for name, value in unused.items() if value is not None]):
+        raise InputError(f"{given[0]} belongs to --method sas or unbiased. Got it without; name one, or leave it out.")
     estimator, run = load(model)
     if not hasattr(estimator, "evidence"):
         raise InputError(
@@ -114,7 +120,8 @@ def evidence(
             f"{type(estimator).__name__} in {model}; its objective is in history.jsonl."
         )
     X, Z, which = rows_of_evidence(estimator, run, data, labels, rows, random_state)
-    options: dict[str, Any] = {"Z": Z, "n_estimates": n_estimates, "dtype": dtype, "random_state": random_state}
+    options: dict[str, Any] = {"Z": Z, "dtype": dtype, "random_state": random_state}
+    options["n_estimates"] = ESTIMATES if n_estimates is None else n_estimates
     result: dict[str, Any] = {"rows": len(X), "which": which}
     lines: list[Line] = []
     if method is not None or curve is None:
@@ -124,8 +131,8 @@ def evidence(
     if curve is not None:
         from sasgp import plots
 
+        shape = estimator.evidence_curve(X, **options)
         with files.replacing(curve) as file:
-            shape = estimator.evidence_curve(X, **options)
             plots.evidence_curve(shape, title=run.name).savefig(file, dpi=DPI)
         mean, error = (part.tolist() for part in (shape.mean, shape.standard_error))
         result["curve"] = {"sizes": shape.sizes.tolist(), "mean": mean, "standard_error": error, "says": str(shape)}

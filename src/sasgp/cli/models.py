@@ -1,5 +1,6 @@
 """From what was typed to a model and the rows it is asked about."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -44,17 +45,34 @@ def load(path: Path) -> "tuple[SASGP, Run]":
 def data_of(source: str, labels: str | None, model: "SASGP", run: "Run") -> "Dataset":
     """Data whose columns are those that the model was trained on."""
     from sasgp.data import load
+    from sasgp.rows import check_finite
 
     if labels is None and run.source in (source, str(Path(source).expanduser().resolve())):
         labels = run.labels  # the same file has them where it had them
     dataset = load(source, labels=labels, columns=run.columns)
     D, expected = dataset.X.shape[1], model.n_features_in_
+    missing = [name for name in run.columns or () if name not in dataset.columns]
     if expected != D:
-        hint = "check that they belong together"
-        if run.columns is not None and (missing := [name for name in run.columns if name not in dataset.columns]):
-            hint = f"it lacks {', '.join(missing[:5])}{', …' * (len(missing) > 5)}"
+        hint = f"it lacks {_few(missing)}" if missing else "check that they belong together"
         raise InputError(f"{source} must have {expected} features as the model's training data had. Got {D}; {hint}.")
+    if missing and not (_made_up(run.columns or ()) or _made_up(dataset.columns)):
+        others = [name for name in dataset.columns if name not in (run.columns or ())]
+        raise InputError(
+            f"{source} must have the columns that the model was trained on. It lacks {_few(missing)}, and has "
+            f"{_few(others)} instead; rename them if they are the same."
+        )
+    check_finite(dataset.X, source, dataset.columns)
     return dataset
+
+
+def _made_up(columns: Sequence[str]) -> bool:
+    """Whether names only count: of files without header, of pixels, or as pandas names columns."""
+    counted = list(columns) == [str(d) for d in range(len(columns))]
+    return counted or all(re.fullmatch(r"(x|pixel)\d+", name) for name in columns)
+
+
+def _few(names: Sequence[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + ", …" * (len(names) > most)
 
 
 def rows_to_evaluate(source: str, dataset: "Dataset", run: "Run", known: "Embedding | None") -> tuple[Any, Any, str]:

@@ -33,14 +33,15 @@ def embed(model: Model, data: Data, /, *, out: Path, labels: Labels = None, refi
     from sasgp.runs import Embedding
 
     files.check_suffix(out, (".csv", ".npy"), data)
+    files.check_place(out)
+    estimator, run = load(model)
+    dataset = data_of(data, labels, estimator, run)
+    Z = estimator.transform(dataset.X, refine=refine)
+    embedding = Embedding(np.arange(len(Z)), Z, tidy_labels(dataset.y))
+    if dataset.X_test is not None:
+        Z = estimator.transform(dataset.X_test, refine=refine)
+        embedding = embedding.as_train(Embedding(np.arange(len(Z)), Z, tidy_labels(dataset.y_test)))
     with files.replacing(out) as file:
-        estimator, run = load(model)
-        dataset = data_of(data, labels, estimator, run)
-        Z = estimator.transform(dataset.X, refine=refine)
-        embedding = Embedding(np.arange(len(Z)), Z, tidy_labels(dataset.y))
-        if dataset.X_test is not None:
-            Z = estimator.transform(dataset.X_test, refine=refine)
-            embedding = embedding.as_train(Embedding(np.arange(len(Z)), Z, tidy_labels(dataset.y_test)))
         if out.suffix.lower() == ".npy":
             np.save(file, embedding.Z)
         else:
@@ -68,10 +69,11 @@ def decode(model: Model, latents: Path, /, *, out: Path, std: Annotated[bool, Fl
     files.check_suffix(out, (".csv", ".npy", ".npz"), latents)
     if std and out.suffix.lower() == ".npy":
         raise InputError("a .npy file holds one array. Got --std with it; choose .npz or .csv for --out.")
+    files.check_place(out)
+    estimator, run = load(model)
+    Z = files.read_latents(latents, estimator.n_components_)
+    mean, deviation = estimator.predict(Z, return_std=True)
     with files.replacing(out) as file:
-        estimator, run = load(model)
-        Z = files.read_latents(latents, estimator.n_components_)
-        mean, deviation = estimator.predict(Z, return_std=True)
         if out.suffix.lower() == ".npz":
             np.savez(file, mean=mean, std=deviation)
         elif out.suffix.lower() == ".npy":
@@ -109,18 +111,26 @@ def sample(
     """
     import numpy as np
 
-    from sasgp import files
+    from sasgp import files, memory
 
     files.check_suffix(out, (".csv", ".npy", ".png"))
+    files.check_place(out)
+    estimator, run = load(model)
+    picture = out.suffix.lower() == ".png"
+    if picture and run.image_shape is None:
+        raise InputError(
+            "a .png needs rows that are images, and MODEL a run whose run.json has their shape. "
+            f"Got {model}, which has none; choose .csv or .npy for --out."
+        )
+    D, Q = estimator.n_features_in_, estimator.n_components_
+    needed, free = n * (2 * D + Q) * np.dtype(estimator.dtype).itemsize, memory.available()  # in parts, and joined
+    if needed > free:
+        raise InputError(
+            f"not enough memory for {n} rows of {D} features, which need {memory.amount(needed)}. "
+            f"Got {memory.amount(free)}; lower -n."
+        )
+    X = estimator.sample(n, noise=noise, random_state=random_state)
     with files.replacing(out) as file:
-        estimator, run = load(model)
-        picture = out.suffix.lower() == ".png"
-        if picture and run.image_shape is None:
-            raise InputError(
-                "a .png needs rows that are images, and MODEL a run whose run.json has their shape. "
-                f"Got {model}, which has none; choose .csv or .npy for --out."
-            )
-        X = estimator.sample(n, noise=noise, random_state=random_state)
         if picture:
             from sasgp import plots
 
