@@ -18,7 +18,7 @@ THROUGH = "through the latent space, z = encoder(x)"
 METRICS = {
     "rmse": ("RMSE", ""),
     "mae": ("MAE", ""),
-    "nlpd": ("NLPD", "signed; lower is better"),
+    "nlpd": ("NLPD", "nats for each value, may be negative; lower is better"),
     "coverage_50": ("50 % intervals", "share of values in them: .50 is calibrated"),
     "coverage_90": ("90 % intervals", ""),
     "coverage_99": ("99 % intervals", ""),
