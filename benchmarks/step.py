@@ -43,7 +43,7 @@ def trainer(array: Any, *, ranks: Ranks | None = None, **settings: Any) -> Train
     encoder = start.network(model, mean, torch.tensor(variance**0.5), 0)
     decoder = SASDecoder(
         encoder,
-        start.kernel(model, encoder, rows, variance),
+        start.kernel(model, encoder, rows, variance, 0),
         noise=start.noise(D, Q) * variance,
         mean=mean,
         active_set_size=model.active_set_size,
