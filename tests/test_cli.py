@@ -407,6 +407,24 @@ def test_columns_in_another_order_are_found_by_name(home, here, sasgp):
         np.testing.assert_array_equal(np.load(f"{other}.npy"), np.load("new.npy"))
 
 
+def test_a_feature_that_is_called_like_labels(here, sasgp):
+    named = table().rename({"b": "y"}).with_columns(pl.col("y").round().cast(pl.Int64))
+    named.write_csv("named.csv")
+    named.drop("species").write_csv("new.csv")
+    sasgp("fit", "named.csv", "--labels", "species", "--out", "run", "--test-fraction", "0", *FAST)
+    for name in ("named", "new"):
+        sasgp("embed", "run", f"{name}.csv", "--out", f"{name}.npy")
+    np.testing.assert_array_equal(np.load("new.npy"), np.load("named.npy"))
+
+
+def test_latents_beside_columns_that_decode_does_not_need(home, here, sasgp):
+    Path("z.csv").write_text("label,z1,class,z0\n,1,a,0\nb,0,,1\n")
+    np.save("z.npy", np.array([[0.0, 1], [1, 0]]))
+    for name in ("z.csv", "z.npy"):
+        sasgp("decode", home / "run", name, "--out", f"{name}.out.npy")
+    np.testing.assert_array_equal(np.load("z.csv.out.npy"), np.load("z.npy.out.npy"))
+
+
 def test_columns_without_names_are_not_chosen_from(here, sasgp, error):
     X = table(9, seed=1).drop("species").to_numpy()
     np.savetxt("four.csv", X, delimiter=",")

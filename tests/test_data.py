@@ -242,7 +242,9 @@ def test_parquet_types_that_are_no_numbers(write):
 
 def test_decimal_commas_are_not_text(write):
     name = write("a;b;c\n0,5;1,25;u\n2;3,5;v\n1,5;4;w\n")
-    assert "'a' must hold numbers with decimal points, but line 2 has '0,5'; save the file with points" in message(name)
+    assert "'a' must hold numbers with decimal points, but line 2 has '0,5'; save the file with decimal" in message(
+        name
+    )
     assert "decimal points" in message(name, labels="c")
 
 

@@ -446,8 +446,9 @@ def test_an_offset_that_float32_cannot_hold(X):
         SASGP(max_epochs=20, random_state=0, dtype="float64").fit(X + offset).embedding_ for offset in (0, 1e8)
     )
     np.testing.assert_allclose(near, far, atol=1e-3)
-    constant = np.hstack([X, np.full((60, 1), 1e12)])  # has nothing to lose
-    assert np.isfinite(SASGP(max_epochs=2, noise="shared").fit(constant[:, :5]).score(X))
+    constant = np.hstack([X, np.full((60, 1), 1e9)])  # has nothing to lose
+    for noise in ("shared", "feature"):
+        assert np.isfinite(SASGP(max_epochs=2, noise=noise).fit(constant).score(constant))
 
 
 def test_a_fit_that_fails_leaves_no_half_of_a_model(X):
@@ -462,6 +463,11 @@ def test_a_fit_that_fails_leaves_no_half_of_a_model(X):
             with pytest.raises(NotFittedError):
                 use(X)
         model.fit(X)
+    with pytest.raises(InputError):
+        model.set_params(batch_size=-1).fit(X[:, :4])
+    with pytest.raises(NotFittedError):
+        model.transform(X)
+    model.set_params(batch_size=1024).fit(X)
     np.testing.assert_array_equal(model.embedding_, model.transform(X))
 
 

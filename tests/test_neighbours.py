@@ -83,7 +83,7 @@ def test_many_rows_are_searched_by_pynndescent(X, monkeypatch):
 def test_without_pynndescent_the_error_says_how_to_get_it(X, monkeypatch):
     monkeypatch.setattr(neighbours, "EXACT_ROWS", 100)
     monkeypatch.setitem(sys.modules, "pynndescent", None)
-    with pytest.raises(InputError, match=r"more than 100 rows needs pynndescent.*pip install 'sasgp\[neighbours\]'"):
+    with pytest.raises(InputError, match=r"more than 100 rows needs pynndescent.*pip install pynndescent"):
         index(X[:200])
 
 

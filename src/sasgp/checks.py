@@ -62,7 +62,7 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
         validate_data(estimator, X, reset=reset, skip_check_array=True)
     else:  # lists, data frames, sparse or empty input: scikit-learn knows what to say
         X = validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False)
-    if X.dtype == np.longdouble:  # torch has no such numbers
+    if X.dtype.kind == "f" and X.dtype.itemsize > 8 and isinstance(X, np.ndarray):  # torch has no such numbers
         X = X.astype(np.float64)
     if reset and len(X) < 2:
         raise InputError(f"Expected at least 2 rows to train on. Got n_samples = {len(X)}: 1 sample has no neighbours.")

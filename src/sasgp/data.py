@@ -49,7 +49,8 @@ def load(source: str | Path, *, labels: str | Path | None = None, columns: Seque
         .npz an array `y` or `labels`, and for x.npy the file x.labels.npy beside it.
     columns
         Features to take, in this order, from a file that has columns of all these names; its others are left out. None
-        takes all, or of a .h5ad file the genes that it marks as highly variable.
+        takes all, or of a .h5ad file the genes that it marks as highly variable, and so does a file that has not all of
+        them, or no names.
 
     Returns
     -------
@@ -115,7 +116,7 @@ def _read_npz(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
 
 def _read_columns(path: Path, labels: str | None, columns: Sequence[str] | None) -> _Read:
     table = read_h5ad(path) if path.suffix.lower() == ".h5ad" else read_table(path)
-    column = table.guess() if labels is None else table.find(labels)
+    column = table.guess(columns or ()) if labels is None else table.find(labels)
     y = None
     if column is not None:
         y = table.labels(column)

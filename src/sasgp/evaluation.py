@@ -84,7 +84,7 @@ def hold_out(data: Dataset, fraction: float | None, seed: int) -> Split:
     fraction
         Share of the rows. None: a tenth, but at most 10 000 rows, and nothing of fewer than 50. 0: nothing.
     seed
-        Of the shuffle. Files above 64 MB that stay on disk are not shuffled: their last rows are held out.
+        Of the shuffle. Files above 64 MiB that stay on disk are not shuffled: their last rows are held out.
     """
     X, y, N = data.X, tidy_labels(data.y), len(data.X)
     everything = Part(X, y, np.arange(N))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sasgp.data import load
 from sasgp.errors import InputError
-from sasgp.tables import TextError
+from sasgp.tables import TextError, read_table
 
 __all__ = ["check_place", "check_suffix", "folder", "read_latents", "real_path", "replacing", "writable", "write_csv"]
 
@@ -108,12 +108,13 @@ def read_latents(path: Path, n_components: int) -> NDArray[Any]:
     expected = f"{path} must have {n_components} columns of latents ({', '.join(names)}) for this model."
     how = "find the latents of data with `sasgp embed`."
     try:
-        # In the memory order of any other array: sums in another order differ in their last digit
-        Z = np.ascontiguousarray(load(path, columns=names).X)
+        is_table = path.suffix.lower() == ".csv" and path.is_file() and path.stat().st_size
+        Z = read_table(path).numbers(without=None, only=names)[0] if is_table else load(path).X
     except TextError as error:
         raise InputError(f"{expected} Got others, with text in them; {how}") from error
     if Z.shape[1] != n_components:
         raise InputError(f"{expected} Got {Z.shape[1]}; {how}")
+    Z = np.ascontiguousarray(Z)  # as any other array: sums in another order differ in their last digit
     if not np.isfinite(Z).all():
         row, column = np.argwhere(~np.isfinite(Z))[0]
         raise InputError(f"{path} must hold finite latents. Got {Z[row, column]} in row {row}, column {names[column]}.")

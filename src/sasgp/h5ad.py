@@ -37,7 +37,7 @@ class Cells:
         """The column of `obs` called `label`."""
         return label if label in self.annotations else None
 
-    def guess(self) -> str | None:
+    def guess(self, _: Sequence[str] = ()) -> str | None:
         """A column of `obs` with text or integers that is called exactly like one of `LABEL_NAMES`."""
         named = [
             name for name in self.annotations if name in LABEL_NAMES and self._annotation(name).dtype.kind in "Uiu"
@@ -52,11 +52,17 @@ class Cells:
         return self._annotation(column)
 
     def numbers(self, *, without: str | None, only: Sequence[str] | None) -> tuple[NDArray[Any], tuple[str, ...]]:
-        """X as float32 [N, D] and the names of its genes: `only` these, if all are there, else the highly variable."""
+        """X as float32 [N, D] and the names of its genes: `only` these, if it has any, or the highly variable."""
         del without  # labels are not among the genes
+        place = {name: d for d, name in enumerate(self.genes)}
+        lacking = [name for name in only or () if name not in place]
+        if only is not None and 0 < len(lacking) < len(only):
+            raise InputError(
+                f"{self.path} must have all {len(only)} genes that are asked for. It lacks {len(lacking)} of them: "
+                f"{', '.join(lacking[:5])}{', …' * (len(lacking) > 5)}; add them, or train on genes that both have."
+            )
         with _opened(self.path) as file:
-            if only is not None and set(only) <= set(self.genes):
-                place = {name: d for d, name in enumerate(self.genes)}
+            if only is not None and not lacking:
                 chosen = np.array([place[name] for name in only])
             elif MARK in file["var"]:
                 chosen = np.flatnonzero(_values(file["var"][MARK], self.path))
@@ -83,8 +89,8 @@ def read_h5ad(path: Path) -> Cells:
     """What a file holds, without its X."""
     if util.find_spec("h5py") is None:
         raise InputError(
-            f"{path}: .h5ad files need the package h5py. Got an installation without it: pip install 'sasgp[h5ad]', or "
-            "save X as .npy."
+            f"{path}: .h5ad files need the package h5py. Got an installation without it: pip install h5py, or save X "
+            "as .npy."
         )
     with _opened(path) as file:
         for part in ("X", "obs", "var"):
@@ -93,9 +99,16 @@ def read_h5ad(path: Path) -> Cells:
         names = {part: _index(file[part], path) for part in ("obs", "var")}
         hidden = file["obs"].attrs["_index"]
         annotations = tuple(name for name in file["obs"] if name not in (hidden, "__categories"))
-    if not len(names["obs"]):
-        raise InputError(f"{path} has genes but no cells; add some.")
-    return Cells(path, annotations, tuple(map(str, names["var"])), len(names["obs"]))
+    genes = tuple(map(str, names["var"]))
+    if not len(names["obs"]) or not genes:
+        raise InputError(f"{path} must hold cells and genes. Got {len(names['obs'])} and {len(genes)}.")
+    if len(genes) > len(set(genes)):
+        twice = next(name for name in genes if genes.count(name) > 1)
+        raise InputError(
+            f"{path}: genes must have different names. Got '{twice}' more than once; call var_names_make_unique() and "
+            "write it again."
+        )
+    return Cells(path, annotations, genes, len(names["obs"]))
 
 
 @contextmanager
@@ -136,8 +149,7 @@ def _values(column: Any, path: Path) -> NDArray[Any]:
 
 
 def _coded(codes: NDArray[Any], categories: NDArray[Any]) -> NDArray[Any]:
-    values = categories.astype(object)[np.maximum(codes, 0)]
-    values[codes < 0] = None
+    values = np.array([*categories, None], dtype=object)[codes]  # code −1 is a missing value
     return values if categories.dtype.kind == "O" or (codes < 0).any() else values.astype(categories.dtype)
 
 
@@ -173,7 +185,11 @@ def _blocks(X: Any, path: Path, shape: tuple[int, int], chosen: NDArray[Any]) ->
     def part(some: slice) -> tuple[NDArray[Any], ...]:
         """Values, indices and ends of some of its rows (or columns)."""
         stored = slice(ends[some.start], ends[some.stop])
-        return X["data"][stored], X["indices"][stored], ends[some.start : some.stop + 1] - stored.start
+        return (
+            X["data"][stored].astype(np.float32),
+            X["indices"][stored],
+            ends[some.start : some.stop + 1] - stored.start,
+        )
 
     ends = X["indptr"][:]
     if kind.startswith("csr"):

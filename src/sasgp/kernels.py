@@ -149,7 +149,7 @@ def lengthscales(kernel: Kernel | None, n_components: int) -> list[float]:
         if part.has_lengthscale:
             for q, length in zip(dims, part.lengthscale.detach().flatten().expand(len(dims)).tolist(), strict=True):
                 shortest[q] = min(shortest[q], length)
-        for inner in _parts(part):
+        for inner in _parts(part) or [child for child in part.children() if isinstance(child, Kernel)]:
             # A ScaleKernel has chosen for its base, whose active_dims it has taken over
             visit(inner, dims if isinstance(part, ScaleKernel) else chosen(inner, dims))
 

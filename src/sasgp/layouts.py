@@ -43,7 +43,7 @@ def check_installed(name: str) -> None:
     module, package = PACKAGES.get(name, ("sasgp", "sasgp"))
     if importlib.util.find_spec(module) is None:
         raise InputError(
-            f"init={name!r} needs the package {package}. Got an installation without it: pip install 'sasgp[layouts]', "
+            f"init={name!r} needs the package {package}. Got an installation without it: pip install {package}, "
             "or choose init='spectral' or 'pca'."
         )
 

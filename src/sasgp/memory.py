@@ -1,6 +1,7 @@
 """How much memory there is, and how to say it."""
 
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +19,8 @@ def available() -> int:
         most, now = (int((folder / f"memory.{part}").read_text(encoding="ascii")) for part in ("max", "current"))
         stat = dict(line.split() for line in (folder / "memory.stat").read_text(encoding="ascii").splitlines())
         limits.append(max(0, most - now + int(stat.get("inactive_file", 0))))  # files that were read can go
+    if not limits and not hasattr(os, "sysconf"):
+        return sys.maxsize  # it cannot be known, so nothing is refused
     return min(limits) if limits else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

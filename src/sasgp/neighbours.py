@@ -99,7 +99,7 @@ def _pynndescent() -> Any:
     except ImportError as error:
         raise InputError(
             f"An index of more than {EXACT_ROWS} rows needs pynndescent, which is not installed. Get it with "
-            "pip install 'sasgp[neighbours]', or index fewer rows."
+            "pip install pynndescent, or index fewer rows."
         ) from error
     return pynndescent
 

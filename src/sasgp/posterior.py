@@ -20,7 +20,7 @@ from sasgp.objective import LOG_2PI, cholesky
 __all__ = ["Posterior", "Predictive"]
 
 JOINT = 2000  # points that a sample is drawn for at once: 32 MB of covariance
-BLOCK_ELEMENTS = 4_000_000  # of k(z*, Z_S): 32 MB
+BLOCK_ELEMENTS = 4_000_000  # of k(z*, Z_S), or of means [M, D] where D is larger: 32 MB
 
 
 class Predictive:

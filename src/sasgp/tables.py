@@ -60,14 +60,16 @@ class Table:
             return self.frame.columns[int(label)]
         return None
 
-    def guess(self) -> str | None:
-        """A column of text or integers that is called exactly like one of `LABEL_NAMES`."""
+    def guess(self, features: Sequence[str] = ()) -> str | None:
+        """A column of text or integers that is called exactly like one of `LABEL_NAMES`, and is none of `features`."""
         import polars as pl
 
         named = [
             name
             for name, dtype in self.frame.schema.items()
-            if name in LABEL_NAMES and (dtype in (pl.String, pl.Categorical, pl.Enum) or dtype.is_integer())
+            if name in LABEL_NAMES
+            and name not in features
+            and (dtype in (pl.String, pl.Categorical, pl.Enum) or dtype.is_integer())
         ]
         if len(named) > 1:
             raise InputError(
@@ -127,7 +129,7 @@ class Table:
                 row = stray.arg_max() or 0
                 return InputError(
                     f"{self.path}: column '{name}' must hold numbers with decimal points, but {self._place(row)} has "
-                    f"{column[row][:40]!r}; save the file with points instead of commas."
+                    f"{column[row][:40]!r}; save the file with decimal points, and without separators of thousands."
                 )
             if 2 * stray.sum() < len(column) - column.null_count():
                 row = stray.arg_max() or 0

@@ -2,7 +2,7 @@
 
 from sasgp.watching import TensorBoard
 
-SASGP().fit(X, callback=TensorBoard("logs", X[:2000], y[:2000]))      # needs the extra: pip install sasgp[tensorboard]
+SASGP().fit(X, callback=TensorBoard("logs", X[:2000], y[:2000]))      # needs the package tensorboard
 """
 
 import json
@@ -57,7 +57,7 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise InputError(
-                "TensorBoard's event files need the package tensorboard. Got none; pip install 'sasgp[tensorboard]'."
+                "TensorBoard's event files need the package tensorboard. Got none; pip install tensorboard."
             ) from error
         self.writer: Any = SummaryWriter(str(folder))
         self.X, self.labels = X, labels

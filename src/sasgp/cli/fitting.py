@@ -88,12 +88,12 @@ def fit(
         an error.
     test_fraction
         Share of a file's rows to hold out for the metrics. By default 0.1, but at most 10 000 rows, and nothing of
-        fewer than 50; 0 trains on everything. Rows are drawn at random; of a .npy file above 64 MB the last ones.
+        fewer than 50; 0 trains on everything. Rows are drawn at random; of a .npy file above 64 MiB the last ones.
         Named data sets have a test split of their own.
     overwrite
         Replace the files of a run that is already there.
     tensorboard
-        Write event files to OUT/tensorboard. Needs the extra: pip install 'sasgp[tensorboard]'.
+        Write event files to OUT/tensorboard. Needs the package tensorboard.
     """
     from sasgp import files, runs, unfinished
     from sasgp.data import load
@@ -330,9 +330,11 @@ def _info(
 
 def _labels(asked: str | None, dataset: "Dataset") -> "list[Line]":
     """Which labels a file gave; nothing of a data set by name."""
+    from sasgp.data import LABEL_SUFFIXES
+
     if dataset.labels is None:
         return []
-    note = "a file of its own" if Path(dataset.labels).is_file() else "of the data's file"
+    note = "a file of its own" if Path(dataset.labels).suffix.lower() in LABEL_SUFFIXES else "of the data's file"
     if asked is None:
         note += ", taken for its name; --labels names another"
     return [("labels", dataset.labels, note)]

@@ -51,12 +51,13 @@ def data_of(source: str, labels: str | None, model: "SASGP", run: "Run") -> "Dat
         labels = run.labels  # the same file has them where it had them
     dataset = load(source, labels=labels, columns=run.columns)
     D, expected = dataset.X.shape[1], model.n_features_in_
-    missing = [name for name in run.columns or () if name not in dataset.columns]
+    known, there = set(run.columns or ()), set(dataset.columns)
+    missing = [name for name in run.columns or () if name not in there]
     if expected != D:
         hint = f"it lacks {_few(missing)}" if missing else "check that they belong together"
         raise InputError(f"{source} must have {expected} features as the model's training data had. Got {D}; {hint}.")
     if missing and not (_made_up(run.columns or ()) or _made_up(dataset.columns)):
-        others = [name for name in dataset.columns if name not in (run.columns or ())]
+        others = [name for name in dataset.columns if name not in known]
         raise InputError(
             f"{source} must have the columns that the model was trained on. It lacks {_few(missing)}, and has "
             f"{_few(others)} instead; rename them if they are the same."

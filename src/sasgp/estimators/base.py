@@ -125,11 +125,11 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         callback : callable, optional
             Called with the estimator and the record of the epoch, a dict, after every epoch.
         """
+        for name in FITTED:  # by another fit
+            self.__dict__.pop(name, None)
         array = check_rows(self, X, reset=True)
         check_settings(self, len(array))
         self.image_shape_ = check_image_shape(self, array)
-        for name in FITTED:  # by another fit
-            self.__dict__.pop(name, None)
         return self._fit(X, array, checkpoint=checkpoint, resume=resume, callback=callback)
 
     def _fit(
@@ -221,7 +221,7 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         )
         units = variance**0.5 * (measured.scales[1] if self.noise == "feature" else torch.ones(()))
         if not resumed:
-            check_precision(mean, units.numpy(), dtype)
+            check_precision(np.where(ranges > 0, mean, 0.0), units.numpy(), dtype)  # a constant has nothing to lose
         units = units.to(device, dtype)
         layout: start.Layout | None
         if resumed:
