@@ -126,6 +126,12 @@ def test_a_row_that_may_belong_to_either_cluster_goes_to_the_likelier():
     assert float(grid[np.argmin(losses)]) == pytest.approx(2.0, abs=0.02)
 
 
+@pytest.mark.parametrize("init", ["spectral", "tsne", "umap"])
+def test_a_layout_leaves_torch_its_threads(digits, init):
+    layouts.lay_out(init, digits[:60], 2, 0)
+    assert torch.get_num_threads() == 1  # as conftest.py says
+
+
 def test_a_layout_is_standardised_as_a_whole():
     Z = torch.tensor([[0.0, 0.0], [4.0, 0.0], [0.0, 2.0], [4.0, 2.0]], dtype=torch.float64)
     # Centred it is ±2 and ±1: a mean square of (4 + 1)/2 over both axes, which stay two to one

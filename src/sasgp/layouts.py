@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
 
 from sasgp.errors import InputError
 
-__all__ = ["NAMES", "check_installed", "fitted", "lay_out", "max_rows"]
+__all__ = ["NAMES", "check_installed", "fitted", "lay_out", "max_rows", "threads_kept"]
 
 NAMES = ("spectral", "tsne", "umap")
 PACKAGES = {"tsne": ("openTSNE", "openTSNE"), "umap": ("umap", "umap-learn")}  # module, and what pip calls it
@@ -66,7 +67,7 @@ def lay_out(init: Any, X: Array, n_components: int, seed: int) -> Array:
     named = {"spectral": _spectral, "tsne": _tsne, "umap": lambda *how: _umap(*how).embedding_}
     if isinstance(init, str) and (len(X) <= 2 * NEIGHBOURS or not X.any()):
         init = "spectral"  # where all are neighbours of all, the others have nothing to go by, and fail
-    with _global_numpy_state_restored(seed):
+    with _global_numpy_state_restored(seed), threads_kept():
         Z = named[init](X, n_components, seed) if isinstance(init, str) else _own(init, X, seed)
     Z = np.asarray(Z, np.float64)
     if Z.shape != (len(X), n_components) or not np.isfinite(Z).all():
@@ -76,6 +77,16 @@ def lay_out(init: Any, X: Array, n_components: int, seed: int) -> Array:
             f"{len(X)} rows that it was given. Got {got} from {init if isinstance(init, str) else type(init).__name__}."
         )
     return Z
+
+
+@contextmanager
+def threads_kept() -> Iterator[None]:
+    """Leave torch the threads that it has: numba, which UMAP is made with, gives all programs of OpenMP all cores."""
+    threads = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def fitted(name: str, X: Array, n_components: int, seed: int) -> Any:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from sasgp.encoders import perceptron
-from sasgp.layouts import fitted
+from sasgp.layouts import fitted, threads_kept
 from sasgp.train import generator, one_cycle
 
 __all__ = ["TSNE", "UMAP", "Autoencoder"]
@@ -27,14 +27,16 @@ class _Layout(BaseEstimator):
     def fit(self, X: Array, y: Any = None) -> Self:
         """Lay rows out, as `init` by that name does."""
         self.mean_ = X.mean(0)
-        self.layout_ = fitted(self.name, X - self.mean_, 2, self.random_state)
+        with threads_kept():
+            self.layout_ = fitted(self.name, X - self.mean_, 2, self.random_state)
         self.embedding_ = np.asarray(getattr(self.layout_, "embedding_", self.layout_))  # openTSNE's is an array
         self.history_: list[dict[str, float]] = []
         return self
 
     def transform(self, X: Array) -> Array:
         """Places of new rows."""
-        return np.asarray(self.layout_.transform(X - self.mean_))
+        with threads_kept():
+            return np.asarray(self.layout_.transform(X - self.mean_))
 
 
 class UMAP(_Layout):
