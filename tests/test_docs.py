@@ -18,7 +18,7 @@ WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
 @pytest.mark.parametrize("page", WITH_CODE, ids=[page.name for page in WITH_CODE])
 def test_code_runs(page, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(fitting, "MAX_EPOCHS", 20)  # the pages train to the end; here it is enough that they run
+    monkeypatch.setattr(fitting, "MAX_EPOCHS", 60)  # the pages train to the end; here it is enough that they run
     for name in ("FIT_STEPS", "LAYOUT_STEPS", "SETTLE_STEPS"):
         monkeypatch.setattr(start, name, 50)
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)

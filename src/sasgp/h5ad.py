@@ -39,9 +39,7 @@ class Cells:
 
     def guess(self, _: Sequence[str] = ()) -> str | None:
         """A column of `obs` with text or integers that is called exactly like one of `LABEL_NAMES`."""
-        named = [
-            name for name in self.annotations if name in LABEL_NAMES and self._annotation(name).dtype.kind in "Uiu"
-        ]
+        named = [name for name in self.annotations if name in LABEL_NAMES and self.labels(name).dtype.kind in "Uiu"]
         if len(named) > 1:
             raise InputError(
                 f"{self.path}: {', '.join(named)} of obs may all hold the labels; name one with --labels {named[0]}."
@@ -49,7 +47,16 @@ class Cells:
         return named[0] if named else None
 
     def labels(self, column: str) -> NDArray[Any]:
-        return self._annotation(column)
+        """A column of `obs`, text as text."""
+        with _opened(self.path) as file:
+            values = _values(file["obs"][column], self.path)
+        if values.dtype.kind not in "OUS":
+            return values
+        if missing := [row for row, value in enumerate(values) if value is None]:
+            raise InputError(
+                f"{self.path}: cell {missing[0] + 1} has no label in obs column '{column}'; fill it or drop the cell."
+            )
+        return values.astype(np.str_)
 
     def numbers(self, *, without: str | None, only: Sequence[str] | None) -> tuple[NDArray[Any], tuple[str, ...]]:
         """X as float32 [N, D] and the names of its genes: `only` these, if it has any, or the highly variable."""
@@ -72,17 +79,6 @@ class Cells:
                 raise InputError(f"{self.path} marks no gene as {MARK}; mark some, or drop that column of var.")
             X = _dense(file, self.path, (self.n_rows, len(self.genes)), chosen)
         return X, tuple(self.genes[d] for d in chosen)
-
-    def _annotation(self, column: str) -> NDArray[Any]:
-        with _opened(self.path) as file:
-            values = _values(file["obs"][column], self.path)
-        if values.dtype.kind not in "OUS":
-            return values
-        if missing := [row for row, value in enumerate(values) if value is None]:
-            raise InputError(
-                f"{self.path}: cell {missing[0] + 1} has no label in obs column '{column}'; fill it or drop the cell."
-            )
-        return values.astype(np.str_)
 
 
 def read_h5ad(path: Path) -> Cells:
