@@ -15,7 +15,7 @@ from torch.distributions import Independent, Normal, kl_divergence
 
 from benchmarks.measure import compared, interleaved, markdown, spread
 from benchmarks.step import one_step, random_rows, trainer
-from sasgp.encoders import Network
+from sasgp.models.encoders import Network
 
 __all__ = ["Plain", "plain_estimate", "plain_step", "run", "table"]
 

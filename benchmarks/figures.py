@@ -15,7 +15,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, NullFormatter
 
-from sasgp.plots.looks import INK, OTHERS, PALETTE, plain
+from sasgp.plots.style import INK, OTHERS, PALETTE, plain
 
 __all__ = ["FIGURES", "blocks", "publish", "rendered"]
 

@@ -3,7 +3,7 @@
 The floor is one matrix product after the other into memory that is there already, at the sizes of the step: forward and
 backward of the encoder (one network for point latents, two for Bayesian ones), K⁻¹X_A, K_RA α, r αᵀ, α αᵀ, W, WᵀP,
 Wᵀ diag(g) W, and the factor and inverse of an A × A matrix. The step is what `fit` does: gathering the batch, encoder
-noise, kernel, objective, gradient, Adam. It can fall below the floor, for `sasgp.objective` has fewer operations: WᵀP
+noise, kernel, objective, gradient, Adam. It can fall below the floor, for the objective has fewer operations: WᵀP
 and Wᵀ diag(g) W are one product there, products with triangular matrices leave their zeros out, and with many features
 the batch's Gram matrix takes the place of the residuals.
 """
@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.measure import compared, interleaved, markdown, spread
 from benchmarks.step import one_step, random_rows, trainer
-from sasgp.encoders import HIDDEN
+from sasgp.models.encoders import HIDDEN
 
 __all__ = ["Product", "floor", "products", "run", "table"]
 

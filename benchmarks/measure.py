@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from sasgp.heap import kept_heap
-from sasgp.progress import progress_bar
+from sasgp.training.malloc import kept_heap
+from sasgp.training.progress import progress_bar
 
 __all__ = ["compared", "exponent", "interleaved", "markdown", "spread", "timed", "turns", "write"]
 

@@ -35,7 +35,7 @@ from benchmarks.step import DATA
 from sasgp.data import load
 from sasgp.evaluation import hold_out
 from sasgp.metrics import rmse
-from sasgp.progress import progress_bar
+from sasgp.training.progress import progress_bar
 
 __all__ = ["GPyTorch", "Pyro", "run", "table"]
 

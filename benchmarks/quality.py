@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.embedding import embedded
 from benchmarks.measure import markdown
 from benchmarks.step import DATA
-from sasgp.progress import progress_bar
+from sasgp.training.progress import progress_bar
 
 __all__ = ["run", "table"]
 

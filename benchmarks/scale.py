@@ -54,8 +54,8 @@ def peak(path: Path, n_rows: int) -> float:
 def memory_of_fit(path: Path, n_rows: int, steps: int = 60) -> float:
     """In this process: `fit` as it is, left in the middle of an epoch."""
     from sasgp import SASGP
+    from sasgp.data.rows import ArrayRows
     from sasgp.models.sas import SASDecoder
-    from sasgp.rows import ArrayRows
 
     forward, X = SASDecoder.forward, np.load(path, mmap_mode="r").reshape(-1, D)[:n_rows]
     left = iter(range(steps))
@@ -81,7 +81,7 @@ def memory_of_fit(path: Path, n_rows: int, steps: int = 60) -> float:
 
 def worker() -> None:
     """A process that trains, a stretch of steps for every number of them on standard input."""
-    from sasgp.ranks import joined
+    from sasgp.training.distributed import joined
 
     with joined(torch.device("cpu")) as ranks:
         step = one_step(trainer(random_rows(IN_MEMORY, D), ranks=ranks))

@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.measure import exponent, interleaved, markdown, spread
 from benchmarks.step import one_step, random_file, random_rows, trainer
-from sasgp.rows import POOL_BYTES
+from sasgp.data.rows import POOL_BYTES
 
 __all__ = ["run", "table"]
 

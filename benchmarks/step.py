@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sasgp import SASGP, start
+from sasgp import SASGP
+from sasgp.data.rows import ArrayRows
 from sasgp.models.sas import SASDecoder
-from sasgp.rows import ArrayRows
-from sasgp.train import Ranks, Training
+from sasgp.training import initialise
+from sasgp.training.loop import Ranks, Training
 
 __all__ = ["DATA", "one_step", "random_file", "random_rows", "trainer"]
 
@@ -40,14 +41,14 @@ def trainer(array: Any, *, ranks: Ranks | None = None, **settings: Any) -> Train
     some = rows.gather(torch.arange(min(1000, len(rows))))
     mean, variance = some.mean(0), float(some.var(0).mean())
     D, Q = array.shape[1], int(model.n_components)
-    encoder = start.network(model, mean, torch.tensor(variance**0.5), 0)
+    encoder = initialise.network(model, mean, torch.tensor(variance**0.5), 0)
     decoder = SASDecoder(
         encoder,
-        start.kernel(model, encoder, rows, variance, 0),
-        noise=start.noise(D, Q) * variance,
+        initialise.kernel(model, encoder, rows, variance, 0),
+        noise=initialise.noise(D, Q) * variance,
         mean=mean,
         active_set_size=model.active_set_size,
-        encoder_noise=model.encoder_noise * start.noise_share(D, Q),
+        encoder_noise=model.encoder_noise * initialise.noise_share(D, Q),
     )
     groups = decoder.parameter_groups(model.encoder_rate(), model.hyper_learning_rate)
     options = {"batch_size": model.batch_size, "max_epochs": 10**6, "seed": 0, "pause": lambda: True, "ranks": ranks}

@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from sasgp import SASGP, checkpoint
+from sasgp import SASGP
+from sasgp.training import checkpoint
 
 RESULT = Path(__file__).parent / "results" / "kill-test.json"
 OPTIONS = ("--latents", "point", "--batch-size", "64", "--active-set-size", "20", "--support-size", "50")

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from sasgp.data import load
 from sasgp.metrics import knn_accuracy
-from sasgp.train import one_cycle
+from sasgp.training.loop import one_cycle
 
 RESULTS = Path(__file__).parent / "results"
 BATCH, RATE, SCALE = 256, 2e-3, 0.3

@@ -27,8 +27,8 @@ import sasgp
 from sasgp import SASGP
 from sasgp.data import load
 from sasgp.evaluation import structure
-from sasgp.layouts import lay_out, max_rows
 from sasgp.metrics import knn_accuracy, rmse
+from sasgp.training.layouts import lay_out, max_rows
 
 RESULTS = Path(__file__).parent / "results"
 INITS = ("pca", "random", "spectral", "tsne", "umap")

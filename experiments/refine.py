@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from sasgp import SASGP, latents
+from sasgp import SASGP
 from sasgp.data import load
+from sasgp.estimators import inference
 from sasgp.evaluation import knn, reconstruction
 
 RESULTS = Path(__file__).parent / "results"
@@ -29,7 +30,7 @@ def measure(model, data, rows, Z):
     posterior = model.posterior_
     with torch.no_grad():
         joint = [
-            latents.log_joint(posterior, torch.from_numpy(X[block]), torch.as_tensor(Z[block])).mean() * len(X[block])
+            inference.log_joint(posterior, torch.from_numpy(X[block]), torch.as_tensor(Z[block])).mean() * len(X[block])
             for block in posterior.blocks(len(X))
         ]
     found = reconstruction(model, X, Z) | knn(model.embedding_, data.y, Z, data.y_test[rows])
@@ -39,11 +40,11 @@ def measure(model, data, rows, Z):
 def best_start(model, X):
     """The best of the starts by density: refinement before its first step."""
     X, index = torch.as_tensor(X, dtype=torch.float32), getattr(model, "neighbours_", None)
-    starts = [latents.SupportStarts(model.posterior_), *([] if index is None else [index])]
+    starts = [inference.SupportStarts(model.posterior_), *([] if index is None else [index])]
     found = []
     for block in X.split(500):
         places = [torch.as_tensor(model.transform(block.numpy()))[:, None], *(start(block) for start in starts)]
-        found.append(latents.refine(model.posterior_, block, torch.cat(places, 1), 0))
+        found.append(inference.refine(model.posterior_, block, torch.cat(places, 1), 0))
     return torch.cat(found).numpy()
 
 

@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from sasgp import SASGP
-from sasgp.objective import prior_log_density
+from sasgp.gp.objective import prior_log_density
 
 RESULT = Path(__file__).parent / "results" / "scores.json"
 REACH, CELLS, ROWS = 5.0, 801, 200

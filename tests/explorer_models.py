@@ -14,7 +14,7 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 
-from sasgp.posterior import Posterior
+from sasgp.gp.posterior import Posterior
 
 
 class Decoder:

@@ -1,4 +1,4 @@
-"""Rows in memory, in the form that training asks for: what `sasgp.rows` is to the estimators."""
+"""Rows in memory, in the form that training asks for: what `sasgp.data.rows` is to the estimators."""
 
 
 class Memory:

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sasgp import metrics
-from sasgp.datasets import Dataset
+from sasgp.data.named import Dataset
+from sasgp.data.rows import take_rows
 from sasgp.errors import InputError
-from sasgp.rows import take_rows
 
 __all__ = [
     "Part",

@@ -29,7 +29,7 @@ from sasgp.cli import drawing, fitting, making, measuring, reproducing, using  #
 from sasgp.cli.arguments import LINE, app
 from sasgp.cli.fitting import DEFAULTS
 from sasgp.errors import InputError
-from sasgp.settings import Settings
+from sasgp.models.settings import Settings
 
 __all__ = ["DEFAULTS", "Settings", "app", "main"]
 
@@ -59,8 +59,8 @@ def main(tokens: Sequence[str] | None = None) -> int:
         notes = " ".join(getattr(error, "__notes__", ()))
         return _fail(f"{f'{error.filename}: {error.strerror}' if error.filename else error} {notes}", 2)
     except ArithmeticError as error:
-        from sasgp.objective import NotPositiveDefiniteError
-        from sasgp.train import DivergedError
+        from sasgp.gp.objective import NotPositiveDefiniteError
+        from sasgp.training.loop import DivergedError
 
         if not isinstance(error, NotPositiveDefiniteError | DivergedError):
             raise

@@ -13,10 +13,10 @@ from sasgp.errors import InputError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from sasgp.datasets import Dataset
+    from sasgp.cli.runs import Embedding, Run
+    from sasgp.data.named import Dataset
     from sasgp.estimators import SASGP
     from sasgp.explorer import Explorer
-    from sasgp.runs import Embedding, Run
 
 __all__ = ["draw_run", "explore", "explorer_page", "open_page", "plot"]
 
@@ -42,9 +42,9 @@ def explore(
     """
     import numpy as np
 
-    from sasgp import files, runs
+    from sasgp.cli import files, runs
+    from sasgp.data.labels import parsed
     from sasgp.evaluation import tidy_labels
-    from sasgp.labels import parsed
 
     if labels is not None and data is None:
         raise InputError(f"--labels belong to the rows of --data. Got --labels {labels} alone; add --data.")
@@ -115,7 +115,8 @@ def plot(
         Whether as many values fall into the decoder's intervals as should; for rows of --data that it was not trained
         on, so it needs them.
     """
-    from sasgp import files, plots
+    from sasgp import plots
+    from sasgp.cli import files
     from sasgp.evaluation import reconstruction
 
     if labels is not None and data is None:
@@ -170,8 +171,9 @@ def plot(
 def draw_run(estimator: "SASGP", embedding: "Embedding", dataset: "Dataset", run: Path) -> None:
     import numpy as np
 
-    from sasgp import files, plots, runs
-    from sasgp.images import is_image_shape
+    from sasgp import plots
+    from sasgp.cli import files, runs
+    from sasgp.data.images import is_image_shape
 
     some = np.sort(np.random.default_rng(0).permutation(len(embedding.Z))[:PLOTTED])
     Z, labels = embedding.Z[some], None if embedding.labels is None else embedding.labels[some]
@@ -192,8 +194,8 @@ def explorer_page(
     """The page of an embedding whose rows are those of a data set, its test rows after the others, or unknown."""
     import numpy as np
 
+    from sasgp.data.images import is_image_shape
     from sasgp.explorer import explore
-    from sasgp.images import is_image_shape
 
     X, shape, columns = None, None if run is None else run.image_shape, None if run is None else run.columns
     if dataset is not None:

@@ -17,15 +17,15 @@ from sasgp.cli.arguments import LINE, Data, Flag, Labels, Open, app, seed_of
 from sasgp.cli.drawing import draw_run, explorer_page, open_page
 from sasgp.cli.printing import AT_LENGTH, THROUGH, Line, Section, metric_lines, show
 from sasgp.errors import InputError
-from sasgp.progress import rank_of_process
-from sasgp.settings import InducingSettings, NetworkSettings, Settings, documented
+from sasgp.models.settings import InducingSettings, NetworkSettings, Settings, documented
+from sasgp.training.progress import rank_of_process
 
 if TYPE_CHECKING:
-    from sasgp.datasets import Dataset
+    from sasgp.cli.runs import Embedding
+    from sasgp.cli.unfinished import Work
+    from sasgp.data.named import Dataset
     from sasgp.estimators import SASGP
     from sasgp.evaluation import Split
-    from sasgp.runs import Embedding
-    from sasgp.unfinished import Work
 
 __all__ = ["DEFAULTS", "Options", "fit"]
 
@@ -95,7 +95,7 @@ def fit(
     tensorboard
         Write event files to OUT/tensorboard. Needs the package tensorboard.
     """
-    from sasgp import files, runs, unfinished
+    from sasgp.cli import files, runs, unfinished
     from sasgp.data import load
 
     asked = _asked(data, labels, model, test_fraction, overwrite, tensorboard, options)
@@ -115,9 +115,9 @@ def fit(
         runs.check_new(out, overwrite=overwrite)
     dataset = load(data, labels=labels)
 
+    from sasgp.data.images import check_shape
+    from sasgp.data.rows import check_finite
     from sasgp.evaluation import hold_out  # torch comes with these: a wrong path should not wait for it
-    from sasgp.images import check_shape
-    from sasgp.rows import check_finite
 
     if options.image_shape is not None:
         dataset = replace(dataset, image_shape=check_shape(options.image_shape, dataset.X.shape[1]))
@@ -170,7 +170,7 @@ def _asked(
     options: Options,
 ) -> dict[str, Any]:
     """What `fit` was asked for, as JSON: paths are absolute, so that it can be asked again from anywhere."""
-    from sasgp.datasets import NAMES
+    from sasgp.data.named import NAMES
 
     def absolute(path: str | None) -> str | None:
         return (
@@ -193,8 +193,8 @@ def _asked(
 def _watch(work: "Work", split: "Split", *, tensorboard: bool) -> Any:
     import numpy as np
 
-    from sasgp.rows import take_rows
-    from sasgp.watching import History, TensorBoard, every
+    from sasgp.data.rows import take_rows
+    from sasgp.estimators.callbacks import History, TensorBoard, every
 
     history = History(work.history)
     if not tensorboard:
@@ -215,7 +215,7 @@ def _write(
     asked: dict[str, Any],
 ) -> "tuple[Path, dict[str, Any], Embedding]":
     """The run's files; returns their folder, what run.json holds, and the embedding."""
-    from sasgp import runs
+    from sasgp.cli import runs
     from sasgp.evaluation import quality
 
     train, test, Z_test = split.train, split.test, None
@@ -246,7 +246,7 @@ def _write(
 
 def _rescued(estimator: "SASGP") -> str:
     """Save a model, whose training took time, where there may be room for it; says what became of it."""
-    from sasgp import runs
+    from sasgp.cli import runs
 
     try:
         folder = Path(tempfile.mkdtemp(prefix="sasgp-"))
@@ -330,7 +330,7 @@ def _info(
 
 def _labels(asked: str | None, dataset: "Dataset") -> "list[Line]":
     """Which labels a file gave; nothing of a data set by name."""
-    from sasgp.data import LABEL_SUFFIXES
+    from sasgp.data.readers import LABEL_SUFFIXES
 
     if dataset.labels is None:
         return []
@@ -341,7 +341,7 @@ def _labels(asked: str | None, dataset: "Dataset") -> "list[Line]":
 
 
 def _summary(info: dict[str, Any], labels: "list[Line]", run: Path) -> "list[Section]":
-    from sasgp import runs
+    from sasgp.cli import runs
 
     data, training, metrics = info["data"], info["training"], info["metrics"]
     held_out = f"{data['held_out']} held out: {data['how']}" if data["held_out"] else data["how"]
@@ -380,7 +380,7 @@ def _summary(info: dict[str, Any], labels: "list[Line]", run: Path) -> "list[Sec
 
 
 def _pictures(run: Path) -> "Section":
-    from sasgp import runs
+    from sasgp.cli import runs
 
     about = {
         runs.EXPLORER: "look around in the latent space",

@@ -6,7 +6,7 @@ from cyclopts import App
 
 from sasgp.cli.arguments import app
 from sasgp.cli.printing import show
-from sasgp.progress import progress_bar
+from sasgp.training.progress import progress_bar
 
 __all__ = ["infinite_mnist"]
 
@@ -27,7 +27,7 @@ def infinite_mnist(*, rows: int, out: Path, seed: int = 0) -> None:
     seed
         Of all that is random.
     """
-    from sasgp.datasets import IDX, fetch, read_idx
+    from sasgp.data.named import IDX, fetch, read_idx
     from sasgp.synthetic import check_request, write_infinite
 
     check_request(rows, out, seed)  # before anything is downloaded

@@ -105,7 +105,7 @@ def evidence(
     """
     from dataclasses import asdict
 
-    from sasgp import files
+    from sasgp.cli import files
 
     if curve is not None:
         files.check_suffix(curve, (".png",), data, "--curve")

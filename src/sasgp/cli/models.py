@@ -11,9 +11,9 @@ from sasgp.cli.arguments import seed_of
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
-    from sasgp.datasets import Dataset
+    from sasgp.cli.runs import Embedding, Run
+    from sasgp.data.named import Dataset
     from sasgp.estimators import SASGP
-    from sasgp.runs import Embedding, Run
 
 __all__ = ["PLOTTED", "columns_of", "data_of", "load", "rows_of_evidence", "rows_to_draw", "rows_to_evaluate"]
 
@@ -23,7 +23,8 @@ PLOTTED = 60_000  # points of a picture at the most
 def load(path: Path) -> "tuple[SASGP, Run]":
     """A model of whatever class the file names."""
     import sasgp
-    from sasgp import runs, storage
+    from sasgp.cli import runs
+    from sasgp.estimators import storage
 
     run = runs.find(path)
     header, _ = storage.read(run.model)
@@ -45,7 +46,7 @@ def load(path: Path) -> "tuple[SASGP, Run]":
 def data_of(source: str, labels: str | None, model: "SASGP", run: "Run") -> "Dataset":
     """Data whose columns are those that the model was trained on."""
     from sasgp.data import load
-    from sasgp.rows import check_finite
+    from sasgp.data.rows import check_finite
 
     if labels is None and run.source in (source, str(Path(source).expanduser().resolve())):
         labels = run.labels  # the same file has them where it had them
@@ -95,7 +96,7 @@ def rows_of_evidence(
     """Rows, their latents where those are parameters of the model, and which they are."""
     import numpy as np
 
-    from sasgp.rows import take_rows
+    from sasgp.data.rows import take_rows
 
     source = data or run.source
     if source is None:
@@ -125,10 +126,10 @@ def rows_to_draw(
     """A few rows, an embedding to draw, the shape of an image, names of features, and what to call it all."""
     import numpy as np
 
+    from sasgp.cli.runs import Embedding
+    from sasgp.data.images import is_image_shape
+    from sasgp.data.labels import parsed
     from sasgp.evaluation import tidy_labels
-    from sasgp.images import is_image_shape
-    from sasgp.labels import parsed
-    from sasgp.runs import Embedding
 
     known, shape, name = run.embedding(), run.image_shape, run.name
     X, embedding = estimator.posterior_.X.numpy(force=True), Embedding(np.empty(0), estimator.embedding_, None)

@@ -90,7 +90,7 @@ def reproduce(
 
 def _work(runs: "list[Run]", out: Path, jobs: int) -> int:
     """Do what is missing, with a line for each run, and return how many failed."""
-    from sasgp import files
+    from sasgp.cli import files
     from sasgp.reproduction.running import finished, work
 
     with files.writable(out):

@@ -28,9 +28,9 @@ def embed(model: Model, data: Data, /, *, out: Path, labels: Labels = None, refi
     """
     import numpy as np
 
-    from sasgp import files
+    from sasgp.cli import files
+    from sasgp.cli.runs import Embedding
     from sasgp.evaluation import tidy_labels
-    from sasgp.runs import Embedding
 
     files.check_suffix(out, (".csv", ".npy"), data)
     files.check_place(out)
@@ -64,7 +64,7 @@ def decode(model: Model, latents: Path, /, *, out: Path, std: Annotated[bool, Fl
     """
     import numpy as np
 
-    from sasgp import files
+    from sasgp.cli import files
 
     files.check_suffix(out, (".csv", ".npy", ".npz"), latents)
     if std and out.suffix.lower() == ".npy":
@@ -111,7 +111,8 @@ def sample(
     """
     import numpy as np
 
-    from sasgp import files, memory
+    from sasgp.cli import files
+    from sasgp.data import memory
 
     files.check_suffix(out, (".csv", ".npy", ".png"))
     files.check_place(out)

@@ -20,22 +20,32 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from sasgp import __version__, kernels, latents, layouts, neighbours, start, storage, supports
-from sasgp.checkpoint import Keeper, differences, fingerprint, resolve, sampled
-from sasgp.checkpoint import read as read_checkpoint
-from sasgp.checks import check_count, check_image_shape, check_latents, check_precision, check_rows, check_settings
-from sasgp.encoders import Custom, Encoder, Table
+from sasgp import __version__
+from sasgp.data.outputs import Out, Sink
+from sasgp.data.rows import ArrayRows, moments, take_rows
 from sasgp.errors import InputError
+from sasgp.estimators import inference, neighbours, storage
+from sasgp.estimators.validation import (
+    check_count,
+    check_image_shape,
+    check_latents,
+    check_precision,
+    check_rows,
+    check_settings,
+)
 from sasgp.explorer import Explorer, explore
-from sasgp.fitting import Callback, fit_model
-from sasgp.heap import kept_heap
-from sasgp.outputs import Out, Sink
-from sasgp.posterior import Predictive
-from sasgp.progress import progress_bar
-from sasgp.ranks import agreed, joined
-from sasgp.rows import ArrayRows, moments, take_rows
-from sasgp.settings import Settings
-from sasgp.train import Ranks, generator
+from sasgp.gp import kernels, supports
+from sasgp.gp.posterior import Predictive
+from sasgp.models.encoders import Custom, Encoder, Table
+from sasgp.models.settings import Settings
+from sasgp.training import initialise, layouts
+from sasgp.training.checkpoint import Keeper, differences, fingerprint, resolve, sampled
+from sasgp.training.checkpoint import read as read_checkpoint
+from sasgp.training.distributed import agreed, joined
+from sasgp.training.loop import Ranks, generator
+from sasgp.training.malloc import kept_heap
+from sasgp.training.progress import progress_bar
+from sasgp.training.run import Callback, fit_model
 
 __all__ = ["BaseDecoder"]
 
@@ -64,7 +74,7 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     # ------------------------------------------------------------------------------------------------ a decoder's own
 
-    def _model(self, encoder: Encoder, rows: ArrayRows, measured: start.Measured) -> Any:
+    def _model(self, encoder: Encoder, rows: ArrayRows, measured: initialise.Measured) -> Any:
         """The model as training finds it."""
         raise NotImplementedError
 
@@ -212,24 +222,24 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             mean, variances, ranges = moments(array)
         D, Q = self.n_features_in_, self.n_components_
         variance = float(variances.mean()) or 1.0  # constant data have no scale of their own
-        measured = start.Measured(
+        measured = initialise.Measured(
             centre=torch.as_tensor(mean, dtype=dtype, device=device),
             variance=variance,
-            scales=start.scales(torch.as_tensor(variances / variance), torch.as_tensor(ranges / variance**0.5)),
-            noise=start.noise(D, Q) * variance,
-            encoder_noise=self.encoder_noise * start.noise_share(D, Q),
+            scales=initialise.scales(torch.as_tensor(variances / variance), torch.as_tensor(ranges / variance**0.5)),
+            noise=initialise.noise(D, Q) * variance,
+            encoder_noise=self.encoder_noise * initialise.noise_share(D, Q),
         )
         units = variance**0.5 * (measured.scales[1] if self.noise == "feature" else torch.ones(()))
         if not resumed:
             check_precision(np.where(ranges > 0, mean, 0.0), units.numpy(), dtype)  # a constant has nothing to lose
         units = units.to(device, dtype)
-        layout: start.Layout | None
+        layout: initialise.Layout | None
         if resumed:
-            layout = start.Layout(torch.zeros(len(rows), Q, dtype=dtype, device=device))
+            layout = initialise.Layout(torch.zeros(len(rows), Q, dtype=dtype, device=device))
         else:
             layout = self._layout(array, rows, units)
-        with progress_bar("encoder", start.fit_steps(layout), show=self.verbose) as update:
-            encoder = start.encoder(
+        with progress_bar("encoder", initialise.fit_steps(layout), show=self.verbose) as update:
+            encoder = initialise.encoder(
                 self,
                 rows,
                 measured.centre,
@@ -245,13 +255,13 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             chosen = self._laid_out(rows)
             targets = layout.Z if chosen is None else layout.Z[: len(chosen)]  # of a layout to fill in they are more
             weight = float(self.neighbours) * D  # the objective has as many values a row
-            model.anchor = start.anchor(start.Layout(targets, chosen), len(rows), weight).to(device)
+            model.anchor = initialise.anchor(initialise.Layout(targets, chosen), len(rows), weight).to(device)
         if layout is not None and not resumed:
-            with progress_bar("kernel and noise", start.SETTLE_STEPS, show=self.verbose) as update:
-                start.settle(model, rows, self.batch_size_, self.seed_, update)
+            with progress_bar("kernel and noise", initialise.SETTLE_STEPS, show=self.verbose) as update:
+                initialise.settle(model, rows, self.batch_size_, self.seed_, update)
         return model
 
-    def _layout(self, array: Any, rows: ArrayRows, units: Tensor) -> start.Layout | None:
+    def _layout(self, array: Any, rows: ArrayRows, units: Tensor) -> initialise.Layout | None:
         """Where rows start, all or a subset of them; None where that is a projection, which needs no layout."""
         if isinstance(self.init, str) and self.init not in layouts.NAMES:
             return None
@@ -265,7 +275,7 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
                 Z = layouts.lay_out(self.init, X, self.n_components_, self.seed_)
         else:
             Z = np.asarray(self.init)[among]
-        return start.Layout(torch.as_tensor(Z, dtype=self._dtype, device=self._device), chosen)
+        return initialise.Layout(torch.as_tensor(Z, dtype=self._dtype, device=self._device), chosen)
 
     @property
     def _has_to_lay_out(self) -> bool:
@@ -436,15 +446,15 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         self._check_bayesian("n_samples", bool(n_samples))
         rows, posterior = self._rows(X), self.posterior_
         seed = self.seed_ if random_state is None else seed_of(random_state)
-        epsilon = latents.normal_points(max(1, n_samples), self.n_components_, seed)
-        steps = latents.SCORE_STEPS if n_samples else 0
+        epsilon = inference.normal_points(max(1, n_samples), self.n_components_, seed)
+        steps = inference.SCORE_STEPS if n_samples else 0
         with Sink(out, (len(rows),), np.dtype(self.dtype)) as sink, torch.no_grad():
             located = self._located(rows, posterior.block_size, refine=steps, spread=bool(n_samples), everywhere=True)
             for X_block, Z, F in located:
                 if F is None:
                     log_p = posterior.log_density(X_block, Z)
                 else:
-                    log_p = latents.log_evidence(posterior, X_block, Z, F, epsilon)
+                    log_p = inference.log_evidence(posterior, X_block, Z, F, epsilon)
                 sink.add(log_p.to(self._dtype).numpy(force=True))
         return sink.result
 
@@ -485,7 +495,7 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """
         check_count("refine", refine, 0)
         index = getattr(self, "neighbours_", None)
-        locate = latents.Locator(
+        locate = inference.Locator(
             self.model_.encoder,
             self.posterior_,
             steps=refine,
@@ -701,7 +711,7 @@ class BaseDecoder(Settings, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             sized = copy.copy(self)
             sized.n_components = self.n_components_
             scale = torch.ones_like(tensors["encoder.scale"])
-            encoder = start.network(sized, mean, scale, self.seed_, self.image_shape_)
+            encoder = initialise.network(sized, mean, scale, self.seed_, self.image_shape_)
         kernel: Kernel | None = None
         parts: list[tuple[str, nn.Module]] = [("encoder", encoder)]
         if fitted_kernel is not None:

@@ -7,16 +7,17 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sasgp import start, supports
-from sasgp.encoders import Encoder
+from sasgp.data.rows import ArrayRows
 from sasgp.errors import InputError
 from sasgp.estimators.base import ENCODE_ROWS, BaseDecoder
+from sasgp.gp import supports
+from sasgp.models.encoders import Encoder
 from sasgp.models.inducing import InducingDecoder, InducingPosterior
 from sasgp.models.latent import drawn
-from sasgp.progress import progress_bar
-from sasgp.rows import ArrayRows
-from sasgp.settings import InducingSettings, Settings, documented
-from sasgp.train import generator
+from sasgp.models.settings import InducingSettings, Settings, documented
+from sasgp.training import initialise
+from sasgp.training.loop import generator
+from sasgp.training.progress import progress_bar
 
 __all__ = ["BayesianGPLVM"]
 
@@ -67,14 +68,14 @@ class BayesianGPLVM(InducingSettings, BaseDecoder):
         self.n_inducing_ = min(int(self.n_inducing), N)
 
     @torch.no_grad()
-    def _model(self, encoder: Encoder, rows: ArrayRows, measured: start.Measured) -> InducingDecoder:
+    def _model(self, encoder: Encoder, rows: ArrayRows, measured: initialise.Measured) -> InducingDecoder:
         draw, A = generator(self.seed_, "inducing"), self.n_inducing_
         some = torch.randperm(len(rows), generator=draw)[: supports.CANDIDATES * A]
         parts = some.split(ENCODE_ROWS)  # type: ignore[no-untyped-call]
         Z = torch.cat([encoder.position(rows.gather(part), part.to(self._device)) for part in parts])
         return InducingDecoder(
             encoder,
-            start.kernel(self, encoder, rows, measured.variance, self.seed_),
+            initialise.kernel(self, encoder, rows, measured.variance, self.seed_),
             noise=measured.noise,
             mean=measured.centre,
             Z=Z[supports.kmeans_plus_plus(Z, A, draw)],

@@ -14,20 +14,21 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from sasgp import kernels, start, supports
-from sasgp.checks import check_count, check_curve, check_evidence
-from sasgp.encoders import Encoder
+from sasgp.data.memory import amount
+from sasgp.data.rows import ArrayRows
 from sasgp.errors import InputError
 from sasgp.estimators.base import ENCODE_ROWS, Array, BaseDecoder, seed_of
-from sasgp.evidence import Evidence, EvidenceCurve, curve, doublings, exact, sas, unbiased
-from sasgp.factor import GP, memory_needed
-from sasgp.memory import amount
+from sasgp.estimators.validation import check_count, check_curve, check_evidence
+from sasgp.gp import kernels, supports
+from sasgp.gp.evidence import Evidence, EvidenceCurve, curve, doublings, exact, sas, unbiased
+from sasgp.gp.factor import GP, memory_needed
+from sasgp.gp.posterior import Posterior
+from sasgp.models.encoders import Encoder
 from sasgp.models.sas import SASDecoder
-from sasgp.posterior import Posterior
-from sasgp.progress import progress_bar
-from sasgp.rows import ArrayRows
-from sasgp.settings import Settings
-from sasgp.train import generator
+from sasgp.models.settings import Settings
+from sasgp.training import initialise
+from sasgp.training.loop import generator
+from sasgp.training.progress import progress_bar
 
 __all__ = ["GPLVM", "SASGP"]
 
@@ -119,10 +120,10 @@ class SASGP(BaseDecoder):
         self.batch_size_ = batch
         self.active_set_size_ = active if batch == self.batch_size else min(active, (batch + 1) // 2)
 
-    def _model(self, encoder: Encoder, rows: ArrayRows, measured: start.Measured) -> SASDecoder:
+    def _model(self, encoder: Encoder, rows: ArrayRows, measured: initialise.Measured) -> SASDecoder:
         return SASDecoder(
             encoder,
-            start.kernel(self, encoder, rows, measured.variance, self.seed_),
+            initialise.kernel(self, encoder, rows, measured.variance, self.seed_),
             noise=measured.noise,
             mean=measured.centre,
             active_set_size=None if self.active_set_size is None else self.active_set_size_,

@@ -6,13 +6,13 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sasgp import start
-from sasgp.encoders import Encoder
+from sasgp.data.rows import ArrayRows
 from sasgp.estimators.base import ENCODE_ROWS, Array, BaseDecoder
+from sasgp.models.encoders import Encoder
+from sasgp.models.settings import NetworkSettings, Settings, documented
 from sasgp.models.vae import ANCHORS, NetworkPosterior, Output, Perceptron, VAEDecoder
-from sasgp.rows import ArrayRows
-from sasgp.settings import NetworkSettings, Settings, documented
-from sasgp.train import generator
+from sasgp.training import initialise
+from sasgp.training.loop import generator
 
 __all__ = ["VAE"]
 
@@ -62,7 +62,7 @@ class VAE(NetworkSettings, BaseDecoder):
     support_size: int = field(init=False, default=0)
     support: Literal["random", "kmeans++"] = field(init=False, default="random")
 
-    def _model(self, encoder: Encoder, rows: ArrayRows, measured: start.Measured) -> VAEDecoder:
+    def _model(self, encoder: Encoder, rows: ArrayRows, measured: initialise.Measured) -> VAEDecoder:
         self.output_: Output = self.output or ("sigmoid" if _in_unit_interval(rows) else "linear")
         least = measured.variance**0.5 * measured.scales[0]
         decoder = self._decoder(measured.centre, measured.variance, measured.noise, least.to(measured.centre))

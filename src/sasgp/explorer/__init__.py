@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sasgp.data.images import Shades, check_shape, guess_shape, planes
+from sasgp.data.rows import take_rows
 from sasgp.errors import InputError
 from sasgp.explorer import content
 from sasgp.explorer.decoder import Box, Decoder, packed_decoder, packed_sd
 from sasgp.explorer.packing import pack
 from sasgp.explorer.page import Explorer
-from sasgp.images import Shades, check_shape, guess_shape, planes
-from sasgp.rows import take_rows
 
 __all__ = ["Explorer", "explore"]
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sasgp.data.labels import Labels
+from sasgp.data.rows import take_rows
 from sasgp.errors import InputError
 from sasgp.explorer.packing import Packed, pack
-from sasgp.labels import Labels
-from sasgp.rows import take_rows
 
 __all__ = ["Observed", "columns_of", "packed_columns", "packed_observed", "shown_rows"]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sasgp.explorer.kernel import tree
 from sasgp.explorer.packing import Kind, Packed, pack, unpack
-from sasgp.posterior import Posterior
+from sasgp.gp.posterior import Posterior
 
 __all__ = ["Box", "Decoder", "packed_decoder", "packed_sd"]
 

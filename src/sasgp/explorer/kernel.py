@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sasgp import kernels
+from sasgp.gp import kernels
 
 __all__ = ["evaluate", "tree"]
 

@@ -1,1 +1,1 @@
-"""Decoders with one interface: `forward` returns a loss, `encode` finds latents, `condition` makes the predictor."""
+"""Encoder and decoder under one objective: what training minimises."""

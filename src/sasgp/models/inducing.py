@@ -17,12 +17,12 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
-from sasgp.covariance import covariances
-from sasgp.encoders import Encoder
+from sasgp.gp.covariance import covariances
+from sasgp.gp.objective import LOG_2PI, cholesky
+from sasgp.gp.posterior import Posterior
+from sasgp.models.encoders import Encoder
 from sasgp.models.latent import latents
 from sasgp.models.sas import SASDecoder
-from sasgp.objective import LOG_2PI, cholesky
-from sasgp.posterior import Posterior
 
 __all__ = ["InducingDecoder", "InducingPosterior", "inducing_bound"]
 

@@ -6,9 +6,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from sasgp.anchor import Anchor
-from sasgp.encoders import Encoder
-from sasgp.objective import kl_to_prior, prior_log_density
+from sasgp.gp.objective import kl_to_prior, prior_log_density
+from sasgp.models.anchor import Anchor
+from sasgp.models.encoders import Encoder
 
 __all__ = ["NOISE_SD", "blurred", "drawn", "latents", "noise_bytes"]
 

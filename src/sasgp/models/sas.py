@@ -9,12 +9,12 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
-from sasgp.anchor import Anchor
-from sasgp.covariance import covariances
-from sasgp.encoders import Encoder
+from sasgp.gp.covariance import covariances
+from sasgp.gp.objective import sas_estimate
+from sasgp.gp.posterior import Posterior
+from sasgp.models.anchor import Anchor
+from sasgp.models.encoders import Encoder
 from sasgp.models.latent import latents
-from sasgp.objective import sas_estimate
-from sasgp.posterior import Posterior
 
 __all__ = ["SASDecoder"]
 

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sasgp.anchor import Anchor
-from sasgp.encoders import Encoder, started
+from sasgp.gp.objective import LOG_2PI
+from sasgp.gp.posterior import BLOCK_ELEMENTS, Predictive
+from sasgp.models.anchor import Anchor
+from sasgp.models.encoders import Encoder, started
 from sasgp.models.latent import latents
-from sasgp.objective import LOG_2PI
-from sasgp.posterior import BLOCK_ELEMENTS, Predictive
 
 __all__ = ["NetworkPosterior", "Perceptron", "VAEDecoder"]
 

@@ -18,8 +18,8 @@
 from sasgp.plots.calibration import calibration
 from sasgp.plots.evidence import evidence_curve
 from sasgp.plots.latent import GRID, decoded_grid, latent_space, latent_with_images
-from sasgp.plots.looks import PALETTE
 from sasgp.plots.rows import contact_sheet, reconstructions
+from sasgp.plots.style import PALETTE
 from sasgp.plots.training import relevance, training_curve
 
 __all__ = [

@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike
 
 from sasgp.errors import InputError
 from sasgp.metrics import coverage
-from sasgp.plots.looks import PALETTE, PICTURE_SIZE, plain, titled
+from sasgp.plots.style import PALETTE, PICTURE_SIZE, plain, titled
 
 __all__ = ["calibration"]
 

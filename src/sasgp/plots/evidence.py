@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from sasgp.plots.looks import INK, PALETTE, PICTURE_SIZE, plain, titled
+from sasgp.plots.style import INK, PALETTE, PICTURE_SIZE, plain, titled
 
 if TYPE_CHECKING:
-    from sasgp.evidence import EvidenceCurve
+    from sasgp.gp.evidence import EvidenceCurve
 
 __all__ = ["evidence_curve"]
 

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 
+from sasgp.data.labels import shortened
 from sasgp.errors import InputError
-from sasgp.labels import shortened
-from sasgp.plots.looks import (
+from sasgp.plots.style import (
     INK,
     MARKERS,
     MAX_CLASSES,

@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
+from sasgp.data.images import as_images
+from sasgp.data.labels import shortened
 from sasgp.errors import InputError
-from sasgp.images import as_images
-from sasgp.labels import shortened
-from sasgp.plots.looks import INK, PALETTE, PICTURE_SIZE, Decoder, mosaic, plain, titled
+from sasgp.plots.style import INK, PALETTE, PICTURE_SIZE, Decoder, mosaic, plain, titled
 
 __all__ = ["contact_sheet", "reconstructions"]
 

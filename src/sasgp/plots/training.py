@@ -6,9 +6,9 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from sasgp import kernels
 from sasgp.errors import InputError
-from sasgp.plots.looks import PALETTE, PICTURE_SIZE, Decoder, plain, titled
+from sasgp.gp import kernels
+from sasgp.plots.style import PALETTE, PICTURE_SIZE, Decoder, plain, titled
 
 __all__ = ["relevance", "training_curve"]
 

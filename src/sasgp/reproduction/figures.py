@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.lines import Line2D
 
-from sasgp.plots.looks import INK, PALETTE, UNCERTAINTY, plain
+from sasgp.plots.style import INK, PALETTE, UNCERTAINTY, plain
 from sasgp.reproduction.experiments import EXPERIMENTS, FIG5_BATCHES, Run
 from sasgp.reproduction.results import NAMES, Results, model_name, place
 from sasgp.reproduction.running import Record

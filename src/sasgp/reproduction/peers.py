@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from sasgp.encoders import perceptron
-from sasgp.layouts import fitted, threads_kept
-from sasgp.train import generator, one_cycle
+from sasgp.models.encoders import perceptron
+from sasgp.training.layouts import fitted, threads_kept
+from sasgp.training.loop import generator, one_cycle
 
 __all__ = ["TSNE", "UMAP", "Autoencoder"]
 

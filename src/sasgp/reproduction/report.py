@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 
-from sasgp import files
+from sasgp.cli import files
 from sasgp.errors import InputError
 from sasgp.reproduction import figures, published
 from sasgp.reproduction.experiments import EPOCHS, EXPERIMENTS, SIZES

@@ -21,7 +21,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from sasgp import __version__, files
+from sasgp import __version__
+from sasgp.cli import files
 from sasgp.errors import InputError
 from sasgp.reproduction.experiments import Run
 

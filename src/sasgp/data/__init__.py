@@ -1,0 +1,16 @@
+"""Whatever a user has, as rows of numbers.
+
+    from sasgp.data import load
+
+    load("digits")                                      # digits, mnist, fashion-mnist, cifar10, oil-flow
+    load("measurements.csv", labels="species")          # .csv, .tsv, .parquet: `sasgp.data.tables`
+    load("images.npy", labels="classes.txt")            # memory-mapped; [N, 28, 28] becomes [N, 784]
+    load("cells.h5ad", labels="cell_type")              # single cells: `sasgp.data.h5ad`
+
+Nothing is ever unpickled: loading a file runs no code.
+"""
+
+from sasgp.data.named import NAMES, Dataset
+from sasgp.data.readers import load
+
+__all__ = ["NAMES", "Dataset", "load"]

@@ -1,0 +1,252 @@
+"""Files as data: arrays, tables and single cells by path, and the labels that belong to them.
+
+Readers take a path, and the labels and columns that were asked for. They return X as it is in the file, y, the names of
+the columns, and which labels were found.
+"""
+
+import csv
+import difflib
+import zipfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sasgp.data.h5ad import read_h5ad
+from sasgp.data.labels import parsed
+from sasgp.data.named import NAMES, Dataset, load_named
+from sasgp.data.tables import LABEL_NAMES, is_number, read_table
+from sasgp.errors import InputError
+
+__all__ = ["NAMES", "Dataset", "load"]
+
+LABEL_SUFFIXES = (".npy", ".csv", ".tsv", ".txt")
+IMAGES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp")
+NPY = b"\x93NUMPY"  # every .npy file starts with it
+
+
+def load(source: str | Path, *, labels: str | Path | None = None, columns: Sequence[str] | None = None) -> Dataset:
+    """A data set by its name, or a file.
+
+    Parameters
+    ----------
+    source
+        One of `NAMES`, or a .npy, .npz, .csv, .tsv, .parquet or .h5ad file. A Path is always a file. An array with
+        more than two axes is flattened to [N, D]. Of a .npz file the array `X` is taken, or the only one with two axes
+        or more.
+    labels
+        The column of the file that holds the labels: its name, or in a file without header its place counted from 0.
+        For .npz the name of an array, for .h5ad a column of obs. Otherwise a .npy, .csv, .tsv or .txt file with one
+        label a row. None takes a column of text or integers that is called label, labels, class, target or y, from
+        .npz an array `y` or `labels`, and for x.npy the file x.labels.npy beside it.
+    columns
+        Features to take, in this order, from a file that has columns of all these names; its others are left out. None
+        takes all, or of a .h5ad file the genes that it marks as highly variable, and so does a file that has not all of
+        them, or no names.
+
+    Returns
+    -------
+    Dataset
+        The data. Missing values are NaN.
+    """
+    if isinstance(source, str) and source in NAMES:
+        if labels is not None:
+            raise InputError(f"'{source}' has labels of its own. Got labels='{labels}' besides; leave them out.")
+        return load_named(source)
+    path = Path(source).expanduser()
+    _check_file(path, tuple(_READERS), names=NAMES)
+    try:
+        path.open("rb").close()  # a file that may not be read says so here, whatever its kind
+        X, y, names, found = _READERS[path.suffix.lower()](path, None if labels is None else str(labels), columns)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+    image_shape = X.shape[1:] if X.ndim > 2 else None
+    X = _flat(X, path)
+    if y is not None:
+        y = _one_a_row(y, len(X), path)
+    return Dataset(path.stem, X, y, names or tuple(f"x{d}" for d in range(X.shape[1])), image_shape, labels=found)
+
+
+_Read = tuple[NDArray[Any], NDArray[Any] | None, tuple[str, ...], str | None]
+
+
+def _read_npy(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
+    X = _npy(path)
+    beside = path.with_suffix(".labels.npy")  # as `sasgp data` writes them
+    labels = str(beside) if labels is None and beside.is_file() else labels
+    y = None if labels is None else _label_file(labels, len(X) if X.ndim else 0, path, [])
+    return X, y, (), labels
+
+
+def _read_npz(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
+    if not zipfile.is_zipfile(path):
+        raise InputError(f"{path} is damaged or no .npz file, which is a zip archive; save it again with np.savez.")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            names = archive.files
+            wide = ["X"] if "X" in names else [name for name in names if archive[name].ndim > 1]
+            if len(wide) != 1:
+                raise InputError(
+                    f"{path} must have an array 'X', or only one with two axes or more. "
+                    f"Got {', '.join(names) or 'nothing'}; save the data under the name X."
+                )
+            X = archive[wide[0]]
+            if labels is None:
+                labels = next((name for name in ("y", "labels") if name in names and name not in wide), None)
+            y = archive[labels] if labels in names else None
+    except (InputError, OSError):
+        raise
+    except Exception as error:
+        raise _not_numpy(path, error) from error
+    if y is None and labels is not None:
+        y = _label_file(labels, len(X) if X.ndim else 0, path, names)
+    return X, y, (), labels
+
+
+def _read_columns(path: Path, labels: str | None, columns: Sequence[str] | None) -> _Read:
+    table = read_h5ad(path) if path.suffix.lower() == ".h5ad" else read_table(path)
+    column = table.guess(columns or ()) if labels is None else table.find(labels)
+    y = None
+    if column is not None:
+        y = table.labels(column)
+    elif labels is not None:
+        y = _label_file(labels, table.n_rows, path, table.annotations)
+    X, names = table.numbers(without=column, only=columns)
+    return X, y, names, column or labels
+
+
+_READERS = {
+    ".npy": _read_npy,
+    ".npz": _read_npz,
+    ".csv": _read_columns,
+    ".tsv": _read_columns,
+    ".parquet": _read_columns,
+    ".h5ad": _read_columns,
+}
+
+
+def _npy(path: Path) -> NDArray[Any]:
+    with path.open("rb") as file:
+        if file.read(len(NPY)) != NPY:
+            raise InputError(f"{path} is no .npy file: it does not start as one does; save it again with np.save.")
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError:
+        raise
+    except Exception as error:
+        raise _not_numpy(path, error) from error
+    return array
+
+
+def _not_numpy(path: Path, error: Exception) -> InputError:
+    """What to say of a file that numpy fails on; damaged headers make it raise anything, even tokenize.TokenError."""
+    reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+    if "Python objects" in reason or "Object arrays" in reason:  # numpy's words, of a memory map and otherwise
+        return InputError(
+            f"{path} must hold numbers, but holds Python objects, which are never loaded because they could run code; "
+            "save np.asarray(X, dtype=float) instead."
+        )
+    return InputError(f"{path} is damaged ({reason}); copy it or save it again.")
+
+
+def _flat(X: NDArray[Any], path: Path) -> NDArray[Any]:
+    """X as [N, D], without a copy where its memory is in that order."""
+    if X.dtype.kind not in "buif":
+        raise InputError(f"{path} must hold real numbers. Got an array of type {X.dtype}; convert it, e.g. to float32.")
+    if X.ndim < 2:
+        raise InputError(f"{path} must hold an array [N, D]. Got shape {X.shape}; one feature needs shape (N, 1).")
+    if not X.size:
+        raise InputError(f"{path} must hold rows and columns. Got shape {X.shape}; save it again with data.")
+    return X.reshape(len(X), -1)
+
+
+def _one_a_row(y: NDArray[Any], n_rows: int, path: Path) -> NDArray[Any]:
+    if y.shape == (n_rows, 1):
+        y = y[:, 0]
+    if y.shape != (n_rows,):
+        raise InputError(
+            f"labels must be one a row, {n_rows} for {path}. Got shape {y.shape}; check that they belong together."
+        )
+    if y.dtype.kind not in "buifUS":
+        raise InputError(f"labels must be numbers or text. Got type {y.dtype} for {path}; convert them.")
+    return y
+
+
+def _label_file(labels: str, n_rows: int, data: Path, columns: Sequence[str]) -> NDArray[Any]:
+    """Labels from a file of their own, for `data` with these columns, none of which is called `labels`."""
+    path = Path(labels).expanduser()
+    if not path.exists():
+        if not columns:
+            raise InputError(f"labels for {data} must be a file with one label a row. Got '{labels}', which is none.")
+        hint = _suggest(labels, columns)
+        raise InputError(f"labels must be a column of {data} ({_shortened(columns)}) or a file. Got '{labels}'.{hint}")
+    _check_file(path, LABEL_SUFFIXES)
+    try:
+        if path.suffix.lower() == ".npy":
+            return np.array(_npy(path))
+        text = path.read_text(encoding="utf-8-sig").rstrip().splitlines()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} is not UTF-8 text ({error.reason}); save it as such, with one label a line."
+        ) from error
+    if path.suffix.lower() != ".txt":  # elsewhere a label may be quoted
+        rows = list(csv.reader(text, delimiter="\t" if path.suffix.lower() == ".tsv" else ","))
+        if wide := next(((i, len(row)) for i, row in enumerate(rows, 1) if len(row) > 1), None):
+            raise InputError(
+                f"{path} must have one label a line. Got {wide[1]} cells on line {wide[0]}; drop the rest."
+            )
+        text = ["".join(row) for row in rows]
+    text = [line.strip() for line in text]
+    # One line too many may be a header, but only one that looks like it: labels off by one are worse than an error.
+    header = text[0] in LABEL_NAMES or (not is_number(text[0]) and all(map(is_number, text[1:])))
+    if len(text) == n_rows + 1 and header:
+        text = text[1:]
+    if len(text) != n_rows:
+        raise InputError(f"{path} must have a label for each of the {n_rows} rows of {data}. Got {len(text)} lines.")
+    if "" in text:
+        raise InputError(f"{path} must have a label on every line. Got a blank one, line {text.index('') + 1}.")
+    return parsed(text)
+
+
+def _check_file(path: Path, suffixes: tuple[str, ...], names: tuple[str, ...] = ()) -> None:
+    """That `path` is a file of a kind that is read. `names` could have been meant instead."""
+    read = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+    if path.is_dir():
+        inside = _siblings(path / "any")
+        if 2 * sum(other.suffix.lower() in IMAGES for other in inside) > len(inside):
+            raise InputError(
+                f"folders of images are not read. Got {path}; save them as an array [N, H, W] in a .npy file."
+            )
+        raise InputError(f"expected a file ({read}). Got the folder {path}; name a file in it.")
+    if not path.exists():
+        siblings = [str(path.with_name(other.name)) for other in _siblings(path) if other.suffix.lower() in suffixes]
+        hint = _suggest(str(path), [*names, *siblings])
+        if names and not path.suffix:
+            raise InputError(f"there is no data set or file '{path}'.{hint} Data sets: {', '.join(names)}.")
+        raise InputError(f"there is no file '{path}'.{hint or ' Check the path.'}")
+    if path.suffix.lower() not in suffixes:
+        raise InputError(f"{path} must be a file of a kind that is read ({read}). Got '{path.suffix}'; convert it.")
+    if not path.stat().st_size:
+        raise InputError(f"{path} is empty (0 bytes); save it again.")
+
+
+def _siblings(path: Path) -> list[Path]:
+    try:
+        return sorted(path.parent.iterdir())
+    except OSError:
+        return []
+
+
+def _suggest(word: str, options: Iterable[str]) -> str:
+    by_lower = {option.lower(): option for option in options}
+    close = difflib.get_close_matches(word.lower(), by_lower, n=1)
+    return f" Did you mean '{by_lower[close[0]]}'?" if close else ""
+
+
+def _shortened(names: Sequence[str], most: int = 10) -> str:
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")

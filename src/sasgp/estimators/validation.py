@@ -1,0 +1,287 @@
+"""Is this input something an estimator can work with? Settings, rows and latents, each with one clear error."""
+
+import difflib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_array
+from sklearn.utils.validation import validate_data
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from sasgp.data.images import check_shape, guess_shape
+from sasgp.data.memory import amount, available
+from sasgp.data.rows import DatasetArray, check_finite, row_blocks, take_rows
+from sasgp.errors import InputError
+from sasgp.gp import kernels
+from sasgp.models.settings import NetworkSettings, Settings
+from sasgp.training import layouts
+
+__all__ = [
+    "check_count",
+    "check_curve",
+    "check_evidence",
+    "check_image_shape",
+    "check_latents",
+    "check_precision",
+    "check_rows",
+    "check_settings",
+]
+
+LOST = 0.1  # of what values vary by, that rounding may take away
+GUESS_ROWS = 1000  # that are looked at for whether they are images
+MAX_FLOAT32 = 1e17  # values whose squares, summed over a batch, still fit
+
+
+def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
+    """X as a finite two-dimensional array of real numbers; arrays, memory maps and Datasets are not copied.
+
+    With `reset` the number and names of the features are remembered, else they must be those remembered.
+    """
+    if isinstance(X, Dataset):
+        X = DatasetArray(X)
+        if reset:
+            estimator.n_features_in_ = X.shape[1]
+            vars(estimator).pop("feature_names_in_", None)
+        elif X.shape[1] != estimator.n_features_in_:
+            raise InputError(
+                f"X has {X.shape[1]} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
+                "features as input."
+            )
+    elif isinstance(X, Tensor):
+        X = X.numpy(force=True)
+    if isinstance(X, DatasetArray):
+        pass
+    elif isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "fiub" and X.size:
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+    else:  # lists, data frames, sparse or empty input: scikit-learn knows what to say
+        X = validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False)
+    if X.dtype.kind == "f" and X.dtype.itemsize > 8 and isinstance(X, np.ndarray):  # torch has no such numbers
+        X = X.astype(np.float64)
+    if reset and len(X) < 2:
+        raise InputError(f"Expected at least 2 rows to train on. Got n_samples = {len(X)}: 1 sample has no neighbours.")
+    check_finite(X)
+    if estimator.dtype == "float32" and X.dtype.kind == "f" and X.dtype.itemsize >= 4:
+        largest = max(float(np.abs(block).max()) for _, block in row_blocks(X))
+        if largest > MAX_FLOAT32:
+            raise InputError(
+                f"Expected values whose squares fit into float32. Got one of size {largest:.3g}. Rescale the data, or "
+                "use dtype='float64'."
+            )
+    return X
+
+
+def check_latents(estimator: BaseEstimator, Z: Any) -> Tensor:
+    """Latents [M, Q] as a tensor. Rows as wide as the training data are taken for observations and encoded first."""
+    if isinstance(Z, Dataset):
+        Z = estimator.transform(Z)
+    width = np.shape(Z)[1] if len(np.shape(Z)) == 2 else None
+    if width is not None and width != estimator.n_components_:
+        if width != estimator.n_features_in_:
+            raise InputError(
+                f"X has {width} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
+                f"features as input, or n_components={estimator.n_components_} for latents."
+            )
+        Z = estimator.transform(Z)
+    Z = check_array(Z.numpy(force=True) if isinstance(Z, Tensor) else Z, input_name="Z", order="C")
+    Z = np.require(Z, requirements="W")  # torch has no read-only tensors, and warns
+    return torch.as_tensor(Z, dtype=getattr(torch, estimator.dtype), device=estimator.torch_device())
+
+
+def check_settings(settings: Settings, N: int) -> None:
+    """Every setting by itself, then those that must fit each other and the N rows."""
+    applies = {field.name for field in fields(settings) if field.init}
+    if settings.n_components == "auto" and "support_size" in applies:
+        _check_auto(settings)
+    else:
+        check_count("n_components", settings.n_components)
+    for name in {"batch_size", "support_size", "n_inducing"} & applies:
+        check_count(name, getattr(settings, name))
+    for name in {"active_set_size", "max_epochs", "early_stopping"} & applies:
+        if getattr(settings, name) is not None:
+            check_count(name, getattr(settings, name))
+    for name in ("learning_rate", "hyper_learning_rate")[settings.learning_rate is None :]:
+        _check_number(name, getattr(settings, name), "a positive number", lambda x: 0 < x < math.inf)
+    _check_number("encoder_noise", settings.encoder_noise, "a number of at least 0", lambda x: 0 <= x < math.inf)
+    _check_number("validation_fraction", settings.validation_fraction, "a number between 0 and 1", lambda x: 0 < x < 1)
+    _check_choice("latents", settings.latents, ("bayesian", "point"))
+    _check_choice("noise", settings.noise, ("shared", "feature"))
+    _check_choice("dtype", settings.dtype, ("float32", "float64"))
+    _check_choice("support", settings.support, ("random", "kmeans++"))
+    if not isinstance(settings.encoder, nn.Module):
+        _check_choice("encoder", settings.encoder, ("network", "conv", "table"), "or a torch module")
+    if settings.kernel is not None and not isinstance(settings.kernel, Kernel):
+        _check_choice("kernel", settings.kernel, kernels.NAMES, "or a gpytorch.kernels.Kernel")
+    if isinstance(settings, NetworkSettings):
+        _check_choice("variance", settings.variance, ("shared", "head", "mean"))
+        if settings.output is not None:
+            _check_choice("output", settings.output, ("linear", "sigmoid"), "or None")
+    _check_number("neighbours", settings.neighbours, "a number of at least 0", lambda x: 0 <= x < math.inf)
+    _check_init(settings, N)
+    if settings.neighbours and isinstance(settings.init, str) and settings.init not in layouts.NAMES:
+        raise InputError(
+            f"neighbours={settings.neighbours} needs a layout that keeps neighbours together. Got init="
+            f"{settings.init!r}; choose another, such as 'umap', or leave neighbours at 0."
+        )
+    _check_device(settings)
+    if settings.early_stopping is not None and settings.encoder == "table":
+        raise InputError(
+            "early_stopping needs an encoder that can place held-out rows. Got encoder='table'. Use encoder='network', "
+            "or set max_epochs instead."
+        )
+    if settings.active_set_size is None:
+        _check_memory(N, getattr(torch, settings.dtype))
+    elif settings.active_set_size >= settings.batch_size:
+        raise InputError(
+            f"active_set_size must be smaller than batch_size. Got {settings.active_set_size} with batch_size="
+            f"{settings.batch_size}: no point would be left to predict. Lower active_set_size or raise batch_size."
+        )
+
+
+def check_image_shape(settings: Settings, X: Any) -> tuple[int, ...] | None:
+    """The shape of rows X [N, D] as images: as given, or what an encoder that needs it takes them for; else None."""
+    if settings.image_shape is not None:
+        return check_shape(settings.image_shape, X.shape[1])
+    if not (isinstance(settings.encoder, str) and settings.encoder == "conv"):
+        return None
+    shape = guess_shape(take_rows(X, np.arange(0, len(X), max(1, len(X) // GUESS_ROWS))))
+    if shape is None:
+        raise InputError(
+            f"encoder='conv' needs rows that are images. Got {X.shape[1]} values a row, which do not look like the "
+            "pixels of a square; say image_shape=(H, W), (C, H, W) or (H, W, C), or use encoder='network'."
+        )
+    return shape
+
+
+def check_evidence(N: int, method: str, A: int, batch_size: int | None, n_estimates: int, dtype: str) -> None:
+    """The arguments of `evidence` for N rows."""
+    _check_choice("method", method, ("exact", "sas", "unbiased"))
+    _check_choice("dtype", dtype, ("float64", "float32"))
+    if method == "exact":
+        return
+    check_count("active_set_size", A, 0)
+    check_count("n_estimates", n_estimates, 2)
+    if A >= N:
+        raise InputError(f"active_set_size must be below the {N} rows of X. Got {A}; lower it, or use method='exact'.")
+    if batch_size is not None:
+        check_count("batch_size", batch_size)
+        if method != "sas" or not A < batch_size <= N:
+            raise InputError(
+                f"batch_size is for method='sas', more than active_set_size={A} and at most the {N} rows of X. Got "
+                f"{batch_size} with method={method!r}; leave it out for all rows."
+            )
+
+
+def check_curve(N: int, sizes: Sequence[int], n_estimates: int, dtype: str) -> None:
+    """The arguments of `evidence_curve` for N rows."""
+    _check_choice("dtype", dtype, ("float64", "float32"))
+    check_count("n_estimates", n_estimates, 2)
+    for size in sizes:
+        check_count("each of sizes", size, 0)
+    if not sizes or max(sizes) >= N:
+        raise InputError(f"sizes must be below the {N} rows of X, one or more. Got {[*sizes]}; choose others.")
+
+
+def _check_auto(settings: Settings) -> None:
+    for name, right in {
+        "latents": settings.latents == "bayesian",  # points have no reason to leave a dimension unused
+        "kernel": settings.kernel in (None, "rbf-ard") if not isinstance(settings.kernel, Kernel) else False,
+        "encoder": not isinstance(settings.encoder, nn.Module),
+        "init": isinstance(settings.init, str) and settings.init != "tsne",  # which has two dimensions at the most
+    }.items():
+        if not right:
+            raise InputError(
+                "n_components='auto' needs Bayesian latents, the kernel 'rbf-ard', an encoder of ours and a start by "
+                f"name. Got {name}={getattr(settings, name)!r}; leave it out, or give n_components a number."
+            )
+
+
+def check_count(name: str, value: object, least: int = 1) -> None:
+    """Raise InputError for anything but a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name} must be a whole number of at least {least}. Got {value!r}.")
+
+
+def _check_number(name: str, value: object, expected: str, accepts: Callable[[Any], bool]) -> None:
+    if not (isinstance(value, int | float | np.number) and accepts(value)):
+        raise InputError(f"{name} must be {expected}. Got {value!r}.")
+
+
+def _check_choice(name: str, value: object, choices: Sequence[str], also: str = "") -> None:
+    if isinstance(value, str) and value in choices:
+        return
+    close = difflib.get_close_matches(str(value), choices, 1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    expected = ("one of " if len(choices) > 1 else "") + ", ".join(map(repr, choices))
+    raise InputError(f"{name} must be {expected}{', ' + also if also else ''}. Got {value!r}.{hint}")
+
+
+def _check_init(settings: Settings, N: int) -> None:
+    init, Q = settings.init, settings.n_components
+    if isinstance(init, str):
+        names = ("pca", "random", *layouts.NAMES)
+        _check_choice("init", init, names, "an array [N, n_components] or an object with fit_transform")
+        return layouts.check_installed(init)
+    if isinstance(init, dict) and "custom" in init:
+        raise InputError(
+            f"init must be an object to train with. Got the name of one, {init['custom']}, from the file of a model, "
+            f"which holds no code. Hand it over: set_params(init={init['custom'].rpartition('.')[2]}(...))."
+        )
+    if isinstance(init, type):
+        raise InputError(f"init must be an object with fit_transform. Got the class {init.__name__}; call it first.")
+    if hasattr(init, "fit_transform"):
+        return None
+    try:
+        fits, finite = np.shape(init) == (N, Q), bool(np.isfinite(init).all())
+    except (TypeError, ValueError):  # of no shape, or of other things than numbers
+        fits, finite = False, False
+    if not (fits and finite):
+        raise InputError(
+            f"init must be one of 'pca', 'random', {', '.join(map(repr, layouts.NAMES))}, an object with "
+            f"fit_transform, or an array of finite numbers, n_components={Q} for each of the {N} rows of data. "
+            f"Got {'values that are not finite' if fits else _shape_or_type(init)}."
+        )
+    return None
+
+
+def _shape_or_type(value: object) -> str:
+    return f"shape {np.shape(value)}" if isinstance(value, np.ndarray | Tensor) else type(value).__name__
+
+
+def _check_device(settings: Settings) -> None:
+    try:
+        torch.empty(0, device=settings.torch_device())
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(
+            f"device must be 'auto', 'cpu' or a device that torch finds here. Got {settings.device!r}: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+
+
+def _check_memory(N: int, dtype: torch.dtype) -> None:
+    """A step of the exact model holds about eight N×N matrices at once."""
+    need, have = 8 * N * N * dtype.itemsize, available()
+    if need > have:
+        raise InputError(
+            f"An exact GP-LVM of {N} rows needs about {amount(need)} of memory. Got {amount(have)} that are free. Use "
+            "SASGP with an active_set_size, or fewer rows."
+        )
+
+
+def check_precision(mean: NDArray[Any], units: NDArray[Any], dtype: torch.dtype) -> None:
+    """That rounding values to `dtype`, around their `mean` [D], leaves what they vary by: `units`, [] or [D]."""
+    lost = np.abs(mean) * torch.finfo(dtype).eps / 2 > LOST * units
+    if lost.any():
+        d = int(lost.argmax())
+        raise InputError(
+            f"Values must be known to a tenth of what they vary by, {np.broadcast_to(units, mean.shape)[d]:.3g}. Got a "
+            f"mean of {mean[d]:.6g} in feature {d}, where {str(dtype).removeprefix('torch.')} has larger steps than "
+            "that. Subtract a constant from it, or use dtype='float64'."
+        )

@@ -1,0 +1,151 @@
+"""How figures look: colours, plain axes, and rows as small pictures."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgb, to_rgba_array
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from sasgp.data.images import as_images
+from sasgp.data.labels import Labels, shortened
+
+__all__ = ["Coloured", "Decoder", "Pictures", "colour_bar", "mosaic", "plain", "titled"]
+
+Array = NDArray[Any]
+
+# Paul Tol's "muted" scheme, safe for colour-blind eyes, with the orange of his "vibrant" one as the tenth. His grey is
+# left to what has no label: the background is grey too.
+PALETTE = (
+    "#332288", "#88CCEE", "#117733", "#DDCC77", "#CC6677", "#AA4499", "#44AA99", "#882255", "#999933", "#EE7733",
+)  # fmt: skip
+MARKERS = ("o", "^")  # classes 11 to 20 have the same colours again, and another marker
+MAX_CLASSES = len(PALETTE) * len(MARKERS)
+UNLABELLED = "#4477AA"
+OTHERS = "#777777"
+UNCERTAINTY = LinearSegmentedColormap.from_list("uncertainty", ["#ffffff", "#9a9a9a"])  # white is certain
+INK = "#333333"
+
+PICTURE_SIZE = 5.2  # inches
+
+
+PROFILE = (24, 2, 64)  # pixels: height, width of a bar, and bars at the most
+
+
+class Decoder(Protocol):
+    """What of a model is drawn."""
+
+    embedding_: Array
+
+    @property
+    def n_components_(self) -> int: ...
+
+    @property
+    def n_features_in_(self) -> int: ...
+
+    def transform(self, X: Any) -> Any: ...
+
+    def predict(self, Z: Any, return_std: bool = False) -> Any: ...
+
+
+class Coloured(Labels):
+    """Labels with colours: one for every class, or a scale."""
+
+    @property
+    def legend_width(self) -> float:
+        """Inches."""
+        if self.values is not None:
+            return 0.7
+        return 0.3 + 0.075 * max(len(shortened(name)) for name in self.names) if self.names else 0.0
+
+    def colour(self, i: int) -> str:
+        if not self.names:
+            return UNLABELLED
+        return OTHERS if self.has_others and i == len(self.names) - 1 else PALETTE[i % len(PALETTE)]
+
+    def colours(self) -> Array:
+        """RGBA [N, 4]."""
+        if self.values is not None:
+            return np.asarray(self.scale.to_rgba(self.values))
+        palette = to_rgba_array([self.colour(i) for i in range(max(1, len(self.names)))])
+        return np.asarray(palette[self.index])
+
+    @property
+    def scale(self) -> ScalarMappable:
+        assert self.values is not None
+        return ScalarMappable(Normalize(np.nanmin(self.values), np.nanmax(self.values)), "viridis")
+
+    def heights(self) -> tuple[Array, tuple[float, float]]:
+        """Where points of a one-dimensional space are drawn: on the line of their class, or at their label's value."""
+        if self.values is not None:
+            low, high = np.nanmin(self.values), np.nanmax(self.values)
+            margin = 0.05 * (high - low) or 1.0
+            return self.values, (float(low - margin), float(high + margin))
+        spread = np.random.default_rng(0).uniform(-0.32, 0.32, len(self.index))
+        return self.index + spread, (max(1, len(self.names)) - 0.5, -0.5)  # the first class on top
+
+
+class Pictures:
+    """Rows as pictures: images where they have a shape, else a bar for every feature, as high as in the data.
+
+    Parameters
+    ----------
+    image_shape
+        (H, W), (C, H, W) with the colour planes first, or (H, W, C), where C is 1, 3 or 4. None: rows of a table.
+    X
+        Rows [N, D] that say how low and how high each bar can be.
+    """
+
+    def __init__(self, image_shape: Sequence[int] | None, X: Array) -> None:
+        self.image_shape = image_shape
+        self.low, self.high = X.min(0), X.max(0)
+
+    def of(self, X: Array) -> Array:
+        """Pictures [N, H, W, 3 or 4] of values in [0, 1]."""
+        if self.image_shape is not None:
+            return as_images(X, self.image_shape)
+        height, width, most = PROFILE
+        share = np.clip((X - self.low) / np.where(self.high > self.low, self.high - self.low, 1), 0, 1)
+        if share.shape[1] > most:  # neighbours share a bar
+            share = np.stack([part.mean(1) for part in np.array_split(share, most, axis=1)], axis=1)
+        filled = np.arange(height)[::-1, None] < 1 + np.round((height - 1) * share)[:, None]  # [N, H, D]
+        filled = np.repeat(filled, width, axis=2)[..., None]
+        return np.where(filled, to_rgb(UNLABELLED), 1.0)
+
+
+def mosaic(tiles: Array) -> Array:
+    """Images [lines, columns, H, W, C] as one, [lines·H, columns·W, C]."""
+    lines, columns, height, width, channels = tiles.shape
+    return tiles.swapaxes(1, 2).reshape(lines * height, columns * width, channels)
+
+
+def plain(axes: Axes) -> None:
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0, labelsize=8, labelcolor=INK)
+    for label in (axes.xaxis.label, axes.yaxis.label):
+        label.set(color=INK, fontsize=10)
+
+
+def colour_bar(axes: Axes, colours: ScalarMappable, name: str, place: tuple[float, float, float, float]) -> None:
+    inset = axes.inset_axes(place)
+    upright = place[2] < place[3]
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    bar = figure.colorbar(colours, cax=inset, orientation="vertical" if upright else "horizontal")
+    bar.locator = MaxNLocator(4)
+    inset.tick_params(length=0, labelsize=7, labelcolor=INK, pad=2)
+    inset.spines[:].set(color=INK, lw=0.4)
+    if upright:
+        bar.set_label(name, color=INK, fontsize=8)
+    else:
+        inset.text(1.06, 0.5, name, transform=inset.transAxes, va="center", color=INK, fontsize=8)
+
+
+def titled(figure: Figure, title: str | None) -> Figure:
+    if title:
+        figure.suptitle(title, color=INK, fontsize=12)
+    return figure

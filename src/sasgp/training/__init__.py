@@ -1,0 +1,1 @@
+"""From a model and rows to a trained model: first numbers, the loop, checkpoints, several processes."""

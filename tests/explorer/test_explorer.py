@@ -1,0 +1,267 @@
+"""The explorer's page, before any browser: what is packed, how exactly, how large, and how safely."""
+
+import html
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from explorer_models import KERNELS, Decoder, OwnKernel
+from gpytorch.kernels import RBFKernel, ScaleKernel, SpectralMixtureKernel
+
+from sasgp import SASGP
+from sasgp.data.images import guess_shape
+from sasgp.errors import InputError
+from sasgp.explorer import content, explore
+from sasgp.explorer.kernel import evaluate, tree
+from sasgp.explorer.packing import STEPS, pack, unpack
+from sasgp.explorer.page import embedded_json
+
+HOSTILE = "</script><script>alert(1)</script>\"'&<!-- \u2028\u2029 😀" + "long " * 40
+
+
+def parsed_content(page):
+    """What the page's own script will read."""
+    (text,) = re.findall(r'<script type="application/json" id="content">(.*?)</script>', page, flags=re.DOTALL)
+    return json.loads(text)
+
+
+def decode(packed, Z):
+    """Mean and standard deviation as the browser computes them, from a page's numbers alone."""
+    K = evaluate(packed["kernel"], Z, unpack(packed["Z"]).astype(np.float64))
+    S = K.shape[1]
+    L_inv = np.zeros((S, S))
+    L_inv[np.tril_indices(S)] = unpack(packed["L_inv"])
+    L_inv *= np.array(packed["L_inv"].get("row_scale", np.ones(S)))[:, None]
+    prior = np.array([evaluate(packed["kernel"], z[None], z[None])[0, 0] for z in Z])
+    variance = packed["noise"] + np.maximum(prior - np.square(K @ L_inv.T).sum(1), 0)
+    return unpack(packed["mean"]) + K @ unpack(packed["alpha"]), np.sqrt(variance)
+
+
+# ---------------------------------------------------------------------------------------------------- packing
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int32", "float32", "float64"])
+def test_what_is_not_rounded_comes_back_to_the_bit(kind):
+    array = np.random.default_rng(0).uniform(0, 255, size=(7, 5)).astype(kind)
+    np.testing.assert_array_equal(unpack(pack(array, kind)), array)
+
+
+def test_rounding_is_by_at_most_half_a_step_of_each_column():
+    array = np.random.default_rng(0).normal(size=(50, 3)) * [1e-6, 1, 1e6]
+    array[:, 1] = 0
+    step = np.abs(array).max(0) / STEPS
+    # Half a step, and the float32 that the page keeps: 2⁻²⁴ of the value
+    assert (np.abs(unpack(pack(array, "int16")) - array) <= 0.5 * step + 2**-23 * np.abs(array)).all()
+
+
+# ---------------------------------------------------------------------------------------------------- kernels
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_tree_computes_what_gpytorch_does(name):
+    kernel = ScaleKernel(KERNELS[name]()).double()
+    A, B = torch.randn(9, 2, dtype=torch.float64), torch.randn(7, 2, dtype=torch.float64)
+    found = tree(kernel, A)
+    assert found is not None
+    np.testing.assert_allclose(evaluate(found, A.numpy(), B.numpy()), kernel(A, B).to_dense().detach(), atol=1e-7)
+
+
+def test_what_the_browser_does_not_know_has_no_tree():
+    Z = torch.randn(5, 2, dtype=torch.float64)
+    for kernel in (OwnKernel(), SpectralMixtureKernel(num_mixtures=2, ard_num_dims=2), RBFKernel() + OwnKernel()):
+        assert tree(kernel.double(), Z) is None
+
+
+def test_a_formula_that_disagrees_with_gpytorch_is_not_handed_over(monkeypatch):
+    monkeypatch.setattr(RBFKernel, "forward", lambda self, a, b, **_: 0.5 * torch.ones(len(a), len(b), dtype=a.dtype))
+    assert tree(RBFKernel().double(), torch.randn(5, 2, dtype=torch.float64)) is None
+
+
+# ---------------------------------------------------------------------------------------------------- the decoder
+
+
+@pytest.mark.parametrize("noise", [0.1, 1e-4, 1e-8])
+@pytest.mark.parametrize("name", ["rbf", "matern12", "sum"])
+def test_the_page_s_numbers_give_predict_s(name, noise):
+    model = Decoder(KERNELS[name](), noise=noise, low=-30, high=70)
+    packed = explore(model, model.X).content["decoder"]
+    Z = np.random.default_rng(1).normal(size=(300, 2)).astype(np.float32)
+    mean, sd = decode(packed, Z.astype(np.float64))
+    expected, std = model.predict(Z, return_std=True)
+    data_range = np.ptp(model.X)
+    assert np.abs(mean - expected).max() < 1e-3 * data_range
+    assert np.abs(sd - std[:, 0]).max() < 1e-3 * data_range
+
+
+def test_numbers_are_rounded_as_far_as_the_result_allows():
+    kinds = [explore(Decoder(RBFKernel(), noise=noise)).content["decoder"]["L_inv"]["kind"] for noise in (0.1, 1e-9)]
+    assert kinds[0] == "int16"
+    assert kinds[1] != "int16"
+
+
+def test_mnist_with_2000_support_points_stays_under_25_mb(mnist_sized):
+    # Random numbers do not compress: real images are smaller
+    size = len(mnist_sized.html.encode())
+    assert size < 25e6, f"{size / 1e6:.1f} MB"
+    assert mnist_sized.content["n_points"] == 60_000
+
+
+def test_unknown_kernels_come_as_a_grid():
+    model = Decoder(OwnKernel())
+    packed = explore(model, model.X).content["decoder"]
+    assert packed["how"] == "grid"
+    (low, high), _ = packed["axes"]
+    columns, lines = packed["cells"]
+    # The last point of the first line: rightmost, lowest
+    corner = np.array([[high, packed["axes"][1][0]]])
+    mean = unpack(packed["mean"])[columns - 1] + unpack(packed["centre"])
+    np.testing.assert_allclose(mean, model.predict(corner)[0], atol=1e-4)
+    assert low < model.embedding_[:, 0].min()
+    assert len(unpack(packed["sd"])) == columns * lines
+
+
+# ---------------------------------------------------------------------------------------------------- content
+
+
+def test_rows_to_show_beside_are_the_data_s_own():
+    model = Decoder(RBFKernel(), D=64)
+    page = explore(model, model.X).content
+    assert page["image"] | {"low": None, "high": None, "writing": None} == {
+        "height": 8, "width": 8, "channels": 1, "planes": False, "low": None, "high": None, "writing": None,
+    }  # fmt: skip
+    X, places = page["observed"]["X"], unpack(page["observed"]["places"])
+    shown = X["low"] + X["step"] * unpack(X)
+    assert np.abs(shown - model.X[places]).max() <= X["step"] / 2 + 1e-6
+    assert X["step"] == pytest.approx(np.ptp(model.X) / 255)
+
+    support = explore(model).content["observed"]
+    assert support["support"]
+    np.testing.assert_array_equal(unpack(support["Z"]), model.posterior_.Z)
+
+
+def test_a_table_keeps_its_values_and_every_column_can_colour():
+    model = Decoder(RBFKernel())
+    page = explore(model, model.X, labels=["a", "b"] * 100, feature_names=["label", *"bcdef"]).content
+    np.testing.assert_array_equal(unpack(page["observed"]["X"]), model.X)
+    assert [column["name"] for column in page["columns"]] == ["label", "label (data)", *"bcdef"]
+    np.testing.assert_array_equal(unpack(page["columns"][2]["values"]), model.X[:, 1])
+    assert page["columns"][0]["classes"] == ["a", "b"]
+
+
+def test_more_columns_than_there_is_room_for_are_counted(monkeypatch):
+    monkeypatch.setattr(content, "COLUMN_BYTES", 2 * 4 * 200)
+    page = explore(Decoder(RBFKernel()), Decoder(RBFKernel()).X).content
+    assert [column["name"] for column in page["columns"]] == ["x0", "x1"]
+    assert page["n_columns_left_out"] == 4
+
+
+def test_of_many_points_a_random_part_is_shown(monkeypatch):
+    monkeypatch.setattr(content, "MAX_POINTS", 50)
+    model = Decoder(RBFKernel())
+    page = explore(model, model.X, labels=np.arange(200) % 3, rows=1000 + np.arange(200)).content
+    rows = unpack(page["rows"]) - 1000
+    assert (page["n_points"], len(rows)) == (200, 50)
+    np.testing.assert_array_equal(unpack(page["Z"]), model.embedding_[rows])
+    np.testing.assert_array_equal(unpack(page["columns"][0]["codes"]), rows % 3)
+
+
+def test_missing_values_of_a_column_do_not_spoil_its_scale():
+    values = np.linspace(2, 3, 200)
+    values[[0, 5]] = np.nan, np.inf
+    model = Decoder(RBFKernel())
+    column = explore(model, labels=values).content["columns"][0]
+    assert (column["low"], column["high"]) == (values[1], 3)
+    json.dumps(explore(model, labels=np.full(200, np.nan)).content, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("X", "shape"),
+    [
+        (np.random.default_rng(0).random((20, 64)), (8, 8)),
+        (np.random.default_rng(0).integers(0, 256, (20, 3 * 16 * 16)), (3, 16, 16)),
+        (np.random.default_rng(0).random((20, 63)), None),
+        (np.random.default_rng(0).random((20, 49)), None),  # 7 × 7 is more likely a table
+        (np.random.default_rng(0).normal(size=(20, 64)), None),
+        (np.random.default_rng(0).random((20, 64)) * np.geomspace(1, 200, 64), None),  # columns on scales of their own
+        (np.random.default_rng(0).random((20, 64)) * 1000, None),
+    ],
+)
+def test_squares_of_pixels_are_recognised(X, shape):
+    assert guess_shape(X) == shape
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"labels": [1, 2]}, "200 points"),
+        ({"columns": {"b": [1]}}, "'b'"),
+        ({"X": np.zeros((3, 6))}, r"\[200, 6\]"),
+        ({"Z": np.zeros((3, 5))}, r"latents \[N, 2\]"),
+        ({"image_shape": (3, 3)}, "6 values"),
+    ],
+)
+def test_bad_input_is_named(arguments, words):
+    with pytest.raises(InputError, match=words):
+        explore(Decoder(RBFKernel()), **arguments)
+
+
+# ---------------------------------------------------------------------------------------------------- the page
+
+
+def test_text_of_the_user_cannot_leave_its_element():
+    model = Decoder(RBFKernel())
+    names = [HOSTILE, *"bcdef"]
+    page = explore(model, model.X, labels=[HOSTILE] * 200, feature_names=names, title=HOSTILE)
+    # Exactly the template's scripts: content, Plotly, ours
+    own = page.html.replace(page_script(page.html), "")
+    assert len(re.findall(r"<script[ >]", own)) == 3
+    assert "alert(1)</script>" not in page.html
+    assert html.escape(HOSTILE) in page.html.partition("</title>")[0]
+    found = parsed_content(page.html)
+    assert found["title"] == found["columns"][0]["classes"][0] == found["features"][0] == HOSTILE
+
+
+def page_script(page):
+    """Plotly's own text, which may have anything in it but the end of a script."""
+    return re.findall(r"<script>(/\*\*.*?)</script>", page, flags=re.DOTALL)[0]
+
+
+def test_json_in_a_page_has_no_markup_and_no_nan():
+    text = embedded_json({"<&>": "\u2028\u2029</script>\ud800"})
+    assert not set("<>&\u2028\u2029") & set(text)
+    assert json.loads(text) == {"<&>": "\u2028\u2029</script>?"}
+    with pytest.raises(ValueError, match="JSON"):
+        embedded_json(float("nan"))
+
+
+def test_nothing_is_fetched_and_only_our_scripts_may_run():
+    page = explore(Decoder(RBFKernel())).html
+    policy = re.search(r'Content-Security-Policy" content="(.*?)"', page)[1]
+    assert policy.startswith("default-src 'none'")
+    assert "'unsafe-inline'" not in policy.partition("script-src")[2].partition(";")[0]
+    assert policy.count("sha256-") == 2
+    assert not re.search(r"<(script|link|img|iframe)[^>]+(src|href)=", page.replace(page_script(page), ""))
+
+
+def test_a_model_s_own_method(tmp_path):
+    import pandas as pd
+
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)), columns=["a", "<b>", "c"])
+    model = SASGP(max_epochs=2, random_state=0).fit(X)
+    page = model.explorer(X, labels=["x", "y"] * 30, columns={"when": np.arange(60.0) / 7}, title="mine")
+    assert page.content["features"] == ["a", "<b>", "c"]
+    assert [column["name"] for column in page.content["columns"]] == ["label", "when", "a", "<b>", "c"]
+    np.testing.assert_array_equal(unpack(page.content["Z"]), model.transform(X))
+    assert page.save(tmp_path / "x.html").read_text().startswith("<!doctype html>")
+    assert html.unescape(re.search(r'srcdoc="([^"]*)"', page._repr_html_())[1]) == page.html
+    np.testing.assert_array_equal(unpack(model.explorer().content["Z"]), model.embedding_)
+
+
+def test_images_may_come_in_their_shape():
+    X = np.random.default_rng(0).random((40, 3, 4, 5))
+    model = SASGP(max_epochs=2, random_state=0).fit(X.reshape(40, -1))
+    image = model.explorer(X).content["image"]
+    assert (image["height"], image["width"], image["channels"], image["planes"]) == (4, 5, 3, True)
+    assert model.explorer(X, image_shape=()).content["image"] is None

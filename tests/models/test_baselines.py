@@ -1,0 +1,428 @@
+"""The baselines: the inducing-point bound and the VAE's objective against slow forms, and both as estimators."""
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from oracles import TOLERANCE, assert_close, gram, log_marginal, rbf, relative_error
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch.distributions import Independent, MultivariateNormal, Normal, kl_divergence
+
+from sasgp import SASGP, VAE, BayesianGPLVM, cli
+from sasgp.errors import InputError
+from sasgp.gp import kernels
+from sasgp.gp.posterior import Posterior
+from sasgp.metrics import knn_accuracy, rmse
+from sasgp.models.encoders import Network, Table
+from sasgp.models.inducing import InducingDecoder, inducing_bound
+from sasgp.models.vae import Perceptron, VAEDecoder
+from sasgp.training import checkpoint, initialise
+
+N, D, Q, NOISE = 12, 3, 2, 0.3
+BASELINES = [BayesianGPLVM, VAE]
+
+
+def normal(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def inducing(A=N, dtype=torch.float64, Z=None, latents=None, **options):
+    """A model of N fixed points, whose first A are the inducing inputs unless told."""
+    latents = normal(N, Q, dtype=dtype) if latents is None else latents
+    kernel = kernels.make("rbf", Q).to(dtype)
+    options = {"noise": NOISE, "mean": torch.zeros(D, dtype=dtype)} | options
+    return InducingDecoder(Table(latents, variance=False), kernel, Z=latents[:A] if Z is None else Z, **options)
+
+
+def bound(model, X, Z, n_total=N, M=None, L_C=None):
+    Phi, k = model._features(Z)
+    parts = model.M if M is None else M, model.L_C if L_C is None else L_C
+    return inducing_bound(X, Phi, k, model.noise, *parts, n_total)[0].detach()
+
+
+@pytest.fixture
+def X():
+    return normal(N, D, seed=1)
+
+
+@pytest.fixture
+def exact(X):
+    """The log marginal of X at the fixed points."""
+    return log_marginal(X.numpy(), gram(rbf_of(inducing()), normal(N, Q), normal(N, Q)), NOISE)
+
+
+def rbf_of(model):
+    amplitude = model.kernel.outputscale.item()
+    lengthscale = model.kernel.base_kernel.lengthscale.squeeze().tolist()
+    return lambda a, b: amplitude * rbf(a, b, lengthscale)
+
+
+# ---------------------------------------------------------------------------------------------------- the bound
+
+
+@pytest.mark.parametrize("A", [1, 4, N])
+def test_the_bound_is_below_the_evidence(X, exact, A):
+    model = inducing(A)
+    for seed in range(5):
+        factor = normal(A, A, seed=seed).tril()
+        factor.diagonal().exp_()
+        assert bound(model, X, normal(N, Q), M=normal(A, D, seed=seed), L_C=factor) < exact
+    model.settle([(X, normal(N, Q))])
+    best = float(bound(model, X, normal(N, Q)))
+    assert best < exact + 1e-9 * abs(exact)
+    for seed in range(5):  # (M, S) are optimal: every way from there leads down
+        shift = 0.05 * normal(A, D, seed=seed)
+        assert bound(model, X, normal(N, Q), M=model.M + shift) < best
+        assert bound(model, X, normal(N, Q), L_C=model.L_C * (1 + 0.05 * normal(A, 1, seed=seed).tanh())) < best
+
+
+def test_the_bound_is_the_evidence_where_the_inducing_points_are_the_data(X, exact):
+    model = inducing()
+    model.settle([(X, normal(N, Q))])
+    # Short of it by the jitter alone, 1e-8 of the amplitude against a noise of .3
+    assert_close(bound(model, X, normal(N, Q)), exact, 1e-6)
+
+
+def naive_bound(model, X, Z, M, S):
+    """Row by row, with dense inverses, u instead of v, and torch's own divergence."""
+    k, Z_u = rbf_of(model), model.Z.detach()
+    K = torch.as_tensor(gram(k, Z_u, Z_u))
+    K += 1e-8 * K.diagonal().mean() * torch.eye(len(K))
+    L = torch.linalg.cholesky(K)
+    inverse, m_u, S_u = torch.linalg.inv(K), L @ M, L @ S @ L.T
+    total = 0.0
+    for x, z in zip(X, Z, strict=True):
+        k_u = torch.as_tensor(gram(k, z[None], Z_u))[0]
+        a = inverse @ k_u
+        variance = k(z, z) - k_u @ a + a @ S_u @ a
+        total += Normal(m_u.T @ a, NOISE**0.5).log_prob(x).sum() - len(x) * variance / (2 * NOISE)
+    q = [MultivariateNormal(m, S_u) for m in m_u.T]
+    return total - sum(kl_divergence(one, MultivariateNormal(torch.zeros(len(K)).double(), K)) for one in q)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_bound_against_a_loop_over_rows(X, dtype):
+    A = 5
+    factor = (0.3 * normal(A, A, seed=3)).tril() + 2 * torch.eye(A)
+    M = normal(A, D, seed=2)
+    expected = naive_bound(inducing(A), X, normal(N, Q), M, torch.linalg.inv(factor @ factor.T))
+    model = inducing(A, dtype)
+    actual = bound(model, X.to(dtype), normal(N, Q, dtype=dtype), M=M.to(dtype), L_C=factor.to(dtype))
+    # In float32 the jitter is 1e-4 of the amplitude instead of 1e-8
+    assert_close(actual, expected, {torch.float64: 1e-9, torch.float32: 3e-3}[dtype])
+
+
+def test_the_optimum_against_gpytorch(X):
+    # GPyTorch's variational GP at the same q(u) says the same at new points: an outside opinion on mean and variance
+    A, Z = 5, normal(N, Q)
+    model = inducing(A)
+    model.settle([(X, Z)])
+    Z_new = normal(7, Q, seed=9)
+    mean, var = model.posterior().predict(Z_new)
+
+    class Outside(gpytorch.models.ApproximateGP):
+        def __init__(self, column):
+            q = gpytorch.variational.CholeskyVariationalDistribution(A)
+            super().__init__(gpytorch.variational.VariationalStrategy(self, model.Z.detach(), q, False, 1e-8))
+            self.mean_module, self.covar_module = gpytorch.means.ZeroMean(), model.kernel
+            with torch.no_grad():
+                q.variational_mean.data = model.M[:, column].clone()
+                precision = model.L_C @ model.L_C.T
+                q.chol_variational_covar.data = torch.linalg.cholesky(torch.linalg.inv(precision))
+            self.variational_strategy.variational_params_initialized.fill_(1)
+
+        def forward(self, Z):
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(Z), self.covar_module(Z))
+
+    for column in range(D):
+        with torch.no_grad(), gpytorch.settings.cholesky_jitter(double_value=0.0):
+            outside = Outside(column).double().eval()(Z_new)
+        assert_close(mean[:, column], outside.mean, 1e-5)
+        assert_close(var[:, 0], outside.variance + NOISE, 1e-5)
+
+
+def test_batches_average_to_the_whole(X):
+    model, Z = inducing(4), normal(N, Q)
+    model.settle([(X, Z)])
+    parts = [bound(model, X[rows], Z[rows]) for rows in torch.arange(N).view(4, 3)]
+    assert_close(torch.stack(parts).mean(), bound(model, X, Z))
+
+
+def test_the_gradient_against_finite_differences(X):
+    model = inducing(4, encoder_noise=0.0, scales=torch.stack([torch.full((D,), 0.02), 1 + torch.rand(D)]).double())
+    model.settle([(X, normal(N, Q))])
+    model.eval()  # q(u) stays
+    parameters = [model.encoder.mu, *model.hyperparameters]
+
+    def loss():
+        return model(X, torch.arange(N), 2 * N, torch.Generator())
+
+    gradients = torch.autograd.grad(loss(), parameters)
+    step = 1e-5
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        flat, expected = parameter.data.view(-1), torch.empty(parameter.numel(), dtype=torch.float64)
+        for i in range(len(flat)):
+            value = flat[i].item()
+            ends = []
+            for end in (value + step, value - step):
+                flat[i] = end
+                ends.append(loss().item())
+            flat[i] = value
+            expected[i] = (ends[0] - ends[1]) / (2 * step)
+        assert relative_error(gradient.reshape(-1), expected) < 1e-5
+
+
+def test_natural_steps_reach_the_optimum(X):
+    # With all rows in a batch a step goes all of the way; of a third of them it goes a third, and noise averages out
+    model, Z = inducing(4), normal(N, Q)
+    model.settle([(X, Z)])
+    M, C = model.M, model.L_C @ model.L_C.T
+    walked = inducing(4).train()
+    for _ in range(2):
+        walked(X, torch.arange(N), N, torch.Generator())
+    assert_close(walked.M, M, 1e-6)
+    assert_close(walked.L_C @ walked.L_C.T, C, 1e-6)
+
+
+def test_the_posterior_of_inducing_data_is_the_posterior_of_the_data(X):
+    model, Z = inducing(), normal(N, Q)
+    model.settle([(X, Z)])
+    ours, exact = model.posterior(), Posterior(model.kernel, model.noise, Z, X, model.mean)
+    new = normal(6, Q, seed=5)
+    for one, other in zip(ours.predict(new), exact.predict(new), strict=True):
+        assert_close(one, other, 1e-5)
+    assert_close(ours.log_density(X[:6], new), exact.log_density(X[:6], new), 1e-5)
+    draws = [p.sample(new, torch.Generator().manual_seed(0)) for p in (ours, exact)]
+    assert_close(draws[0], draws[1], 1e-4)
+    assert not ours.L_inv.triu(1).any()  # the explorer packs the lower triangle
+
+
+# ---------------------------------------------------------------------------------------------------- the VAE
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("output", ["linear", "sigmoid"])
+@pytest.mark.parametrize("spread", ["head", "shared", "mean"])
+def test_the_elbo_against_torch_distributions(dtype, output, spread):
+    X = torch.sigmoid(normal(N, D, seed=1, dtype=dtype))
+    draw = torch.Generator().manual_seed(0)
+    encoder = Network(X.mean(0), X.std(), Q, variance=True, generator=draw)
+    least = torch.full((D,), 0.1, dtype=dtype)
+    decoder = Perceptron(X.mean(0), 0.25, Q, noise=0.2, least=least, output=output, spread=spread, generator=draw)
+    model = VAEDecoder(encoder, decoder, normal(64, Q, dtype=dtype))
+    loss = model(X, torch.arange(N), 10 * N, torch.Generator().manual_seed(7))
+
+    with torch.no_grad():
+        mu, var = encoder(X)
+        epsilon = torch.randn(mu.shape, generator=torch.Generator().manual_seed(7), dtype=dtype)
+        mean, c = decoder(mu + var.sqrt() * epsilon)
+        likelihood = Independent(Normal(mean, c.sqrt().expand_as(mean)), 1).log_prob(X)
+        divergence = kl_divergence(Normal(mu, var.sqrt()), Normal(torch.zeros_like(mu), 1.0)).sum(1)
+    # An estimate of all N rows divided by N D: the number of rows drops out
+    assert_close(loss, -(likelihood - divergence).mean() / D, 10 * TOLERANCE[dtype])
+
+    assert (c > 0).all()
+    if output == "sigmoid":
+        assert ((mean > 0) & (mean < 1)).all()
+    if spread == "mean":
+        assert_close(c, (1 + mean.exp()).log(), dtype=dtype)
+    # At the start all of the noise, about the mean
+    if spread == "shared":
+        assert_close(c, [0.2], dtype=dtype)
+
+
+def test_the_decoders_network_is_the_papers():
+    decoder = Perceptron(
+        torch.zeros(7), 1.0, Q, noise=1.0, least=torch.ones(7), output="linear", spread="head",
+        generator=torch.Generator(),
+    )  # fmt: skip
+    Z = normal(5, Q, dtype=torch.float32)
+    weights = dict(decoder.named_parameters())
+    assert weights["hidden.weight"].shape == (400, Q)
+    h = (1 + (Z @ weights["hidden.weight"].T + weights["hidden.bias"]).exp()).log()
+    mean, var = decoder(Z)
+    assert_close(mean, h @ weights["location.weight"].T + weights["location.bias"], 1e-4)
+    raw = h @ weights["scale.weight"].T + weights["scale.bias"]
+    assert_close(var, 1 + (1 + raw.exp()).log(), 1e-4)
+
+
+# ---------------------------------------------------------------------------------------------------- estimators
+
+
+@parametrize_with_checks([BayesianGPLVM(max_epochs=1, n_inducing=20), VAE(max_epochs=1)])
+def test_sklearn_checks(estimator, check, monkeypatch):
+    monkeypatch.setattr(initialise, "FIT_STEPS", 2)
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    data = load_digits()
+    X = (data.data / 16).astype(np.float32)
+    return train_test_split(X, data.target, test_size=0.2, random_state=0, stratify=data.target)
+
+
+@pytest.fixture(scope="module", params=BASELINES)
+def model(request, digits):
+    return request.param(max_epochs=3, random_state=0).fit(digits[0][:300])
+
+
+def test_inducing_points_are_a_strong_baseline(digits):
+    X, X_test, y, y_test = digits
+    model = BayesianGPLVM(n_inducing=50, max_epochs=40, batch_size=512, random_state=0).fit(X)
+    Z_test = model.transform(X_test)
+    assert rmse(X_test, model.predict(Z_test)) < 0.19  # PCA: .231
+    assert knn_accuracy(model.embedding_, y, Z_test, y_test) > 0.7
+    assert -model.score(X_test) / 64 < -0.2  # PCA: −.046
+
+
+def test_the_vae_is_a_baseline(digits):
+    X, X_test, y, y_test = digits
+    model = VAE(variance="shared", max_epochs=40, batch_size=512, random_state=0).fit(X)
+    Z_test = model.transform(X_test)
+    assert model.output_ == "sigmoid"
+    assert rmse(X_test, model.predict(Z_test)) < 0.231  # PCA's
+    assert knn_accuracy(model.embedding_, y, Z_test, y_test) > 0.5
+    assert -model.score_samples(X_test, n_samples=0).mean() / 64 < -0.046  # PCA's
+
+
+def test_everything_that_a_decoder_does(model, digits, tmp_path):
+    X = digits[0][:40]
+    Z, std = model.transform(X, return_std=True)
+    assert (std > 0).all()
+    mean, deviation = model.predict(Z, return_std=True)
+    np.testing.assert_array_equal(model.inverse_transform(Z), mean)
+    density = Normal(torch.as_tensor(mean), torch.as_tensor(deviation)).log_prob(torch.as_tensor(X)).sum(1)
+    np.testing.assert_allclose(model.score_samples(X, n_samples=0), density, rtol=1e-3, atol=1e-2)
+    # log p(x) ≥ what one place explains; the integral is over all
+    assert np.isfinite(model.score_samples(X)).all()
+    refined = model.transform(X, refine=8)
+    before, after = (model.posterior_.log_density(*map(torch.as_tensor, (X, z))) for z in (Z, refined))
+    prior = [-0.5 * torch.as_tensor(z).square().sum(1) for z in (Z, refined)]
+    assert (after + prior[1] >= before + prior[0] - 1e-3).all()
+    assert model.sample(5, random_state=0).shape == (5, 64)
+    assert model.posterior_samples(X, 2, random_state=0).shape == (2, 40, 2)
+    assert np.isfinite(model.sample(3, noise=False)).all()
+    model.build_index(X).transform(X, refine=2)
+    page = model.explorer(X, image_shape=(8, 8))
+    page.save(tmp_path / "page.html")
+    assert (tmp_path / "page.html").stat().st_size > 10_000
+    assert model.explorer().content["observed"]["X"] is not None
+
+
+def test_what_is_loaded_is_what_was_saved(model, digits, tmp_path):
+    X = digits[0][:40]
+    model.save(tmp_path / "m.safetensors")
+    again = type(model).load(tmp_path / "m.safetensors")
+    assert again.get_params() == model.get_params()
+    np.testing.assert_array_equal(again.transform(X), model.transform(X))
+    for one, other in zip(again.predict(X, return_std=True), model.predict(X, return_std=True), strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(again.sample(3, random_state=1), model.sample(3, random_state=1))
+    np.testing.assert_array_equal(again.score_samples(X), model.score_samples(X))
+    name = type(model).__name__
+    with pytest.raises(InputError, match=f"Expected a SASGP model. Got {name} .* sasgp.{name}.load"):
+        SASGP.load(tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("settings", [{"noise": "feature", "kernel": "matern32"}, {"latents": "point"}], ids=str)
+def test_inducing_points_with_other_settings_come_back(settings, digits, tmp_path):
+    X = digits[0][:100]
+    model = BayesianGPLVM(max_epochs=2, n_inducing=20, encoder="table", random_state=0, **settings).fit(X)
+    model.save(tmp_path / "m.safetensors")
+    again = BayesianGPLVM.load(tmp_path / "m.safetensors")
+    for one, other in zip(again.predict(model.embedding_, True), model.predict(model.embedding_, True), strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(again.noise_, model.noise_)
+
+
+@pytest.mark.parametrize("cls", BASELINES)
+def test_fit_goes_on_to_the_same_bits(cls, digits, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "SHARE", np.inf)
+    X, settings = digits[0][:200], {"max_epochs": 4, "batch_size": 64, "random_state": 0, "early_stopping": 3}
+
+    def stop(model, record):
+        if record["epoch"] == 2:
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        cls(**settings).fit(X, checkpoint=tmp_path, callback=stop)
+    again, whole = cls(**settings).fit(X, resume=tmp_path), cls(**settings).fit(X)
+    for name, value in whole.model_.state_dict().items():
+        assert torch.equal(value, again.model_.state_dict()[name]), name
+    np.testing.assert_array_equal(again.predict(X), whole.predict(X))
+
+
+@pytest.mark.parametrize("cls", BASELINES)
+def test_training_may_start_from_a_layout(cls, digits, monkeypatch):
+    for name in ("LAYOUT_STEPS", "LAYOUT_EPOCHS", "SETTLE_STEPS"):
+        monkeypatch.setattr(initialise, name, 20)
+    X = digits[0][:200]
+    circle = np.stack([np.sin(np.arange(200)), np.cos(np.arange(200))], 1)
+    model = cls(init=circle, max_epochs=1, learning_rate=1e-12, encoder="table", random_state=0).fit(X)
+    # The table starts there, but for .01 that keeps rows apart, and is not moved
+    expected = (circle - circle.mean(0)) / np.sqrt(np.mean((circle - circle.mean(0)) ** 2))
+    np.testing.assert_allclose(model.embedding_, expected, atol=0.05)
+    assert np.isfinite(model.score(X))
+
+
+def test_bad_settings_are_named(digits):
+    X = digits[0][:50]
+    for model, name in [
+        (BayesianGPLVM(n_inducing=0), "n_inducing"),
+        (BayesianGPLVM(n_components="auto"), "n_components"),
+        (BayesianGPLVM(noise="none"), "noise"),
+        (VAE(variance="heads"), "variance"),
+        (VAE(output="tanh"), "output"),
+    ]:
+        with pytest.raises(InputError, match=f"{name} must be .* Got"):
+            model.fit(X)
+    assert BayesianGPLVM(max_epochs=1).fit(X).n_inducing_ == 50
+    assert VAE(max_epochs=1).fit(X - 1).output_ == "linear"
+
+
+# ---------------------------------------------------------------------------------------------------- command line
+
+
+@pytest.mark.parametrize("model", ["bayesian-gplvm", "vae"])
+def test_a_run_of_a_baseline(model, digits, tmp_path, capsys):
+    np.save(tmp_path / "x.npy", digits[0][:120])
+    run = str(tmp_path / "run")
+
+    def sasgp(*tokens):
+        code = cli.main([str(token) for token in tokens])
+        captured = capsys.readouterr()
+        assert not code, captured.err
+        return captured.out
+
+    sasgp("fit", tmp_path / "x.npy", "--out", run, "--model", model, "--max-epochs", 2, "--no-verbose")
+    sasgp("embed", run, tmp_path / "x.npy", "--out", tmp_path / "z.npy")
+    sasgp("decode", run, tmp_path / "z.npy", "--out", tmp_path / "d.npz")
+    assert np.load(tmp_path / "d.npz")["std"].shape == (120, 64)
+    sasgp("sample", run, "-n", 3, "--out", tmp_path / "s.npy")
+    assert "RMSE" in sasgp("evaluate", run, tmp_path / "x.npy")
+    sasgp("explore", run)
+    out = sasgp("plot", run, "--out", tmp_path / "figures")
+    assert "reconstructions" in out  # left out: the file holds no rows
+    assert cli.main(["evidence", run]) == 2
+    assert "needs a model of the kind SASGP or GPLVM" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("model", "option", "instead"),
+    [
+        ("vae", ["--kernel", "rbf-ard"], "sasgp"),
+        ("vae", ["--n-inducing", "20"], "bayesian-gplvm"),
+        ("vae", ["--active-set-size", "400"], "sasgp"),  # typed at its default
+        ("bayesian-gplvm", ["--active-set-size", "20"], "sasgp"),
+        ("sasgp", ["--variance", "shared"], "vae"),
+        ("gplvm", ["--batch-size", "20"], "sasgp"),
+    ],
+)
+def test_an_option_that_does_not_apply_is_an_error(model, option, instead, tmp_path, capsys):
+    assert cli.main(["fit", "digits", "--out", str(tmp_path / "run"), "--model", model, *option]) == 2
+    error = capsys.readouterr().err
+    assert option[0] in error
+    assert f"--model {instead}" in error

@@ -1,0 +1,225 @@
+"""Benchmarks measure what they say: products are counted, the plain objective is the same objective, the page is true.
+
+No test asserts a time.
+"""
+
+import json
+import math
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from oracles import TOLERANCE, assert_close
+
+from benchmarks import __main__ as command
+from benchmarks import autograd, figures, floor, measure, scale, step
+from sasgp.gp.objective import kl_to_prior, prior_log_density, sas_estimate
+
+# ---- floor ----
+
+
+def test_flops_of_the_floor():
+    # B=10, A=4, R=6, D=3, Q=2; layers 3-512-256-2. An encoder: X Wᵀ and dYᵀX of every layer, dY W of all but the first:
+    encoder = 2 * 10 * (2 * (3 * 512 + 512 * 256 + 256 * 2) + (512 * 256 + 256 * 2))
+    # K⁻¹X_A 2·4·4·3, K_RA α and r αᵀ 2·6·4·3 each, α αᵀ 2·4·3·4, W 2·6·4·4, WᵀP and Wᵀdiag(g)W 2·4·6·4 each
+    objective = 96 + 144 + 144 + 96 + 192 + 192 + 192
+    factor_and_inverse = 64  # A³/3 + 2A³/3
+    assert floor.flops(4, 10, 3, 2, networks=1) == encoder + objective + factor_and_inverse
+    assert floor.flops(4, 10, 3, 2, networks=2) == 2 * encoder + objective + factor_and_inverse
+
+
+def test_the_floor_executes_every_product(monkeypatch):
+    seen, mm = [], torch.mm
+    monkeypatch.setattr(torch, "mm", lambda a, b, out: seen.append((*a.shape, b.shape[1])) or mm(a, b, out=out))
+    floor.floor(4, 10, 3, 2, networks=2)()
+    assert seen == [(p.rows, p.inner, p.columns) for p in floor.products(4, 10, 3, 2, networks=2)]
+
+
+def test_a_step_is_a_step_of_training():
+    training = step.trainer(step.random_rows(50, 5), active_set_size=8, batch_size=20)
+    call = step.one_step(training)
+    for _ in range(4):  # an epoch has three
+        call()
+    assert (training.position.step, training.position.epoch) == (4, 1)
+    assert training.model.active_set_size == 8
+    assert training.batch_size == 20
+
+
+# ---- autograd ----
+
+
+@pytest.fixture(params=[torch.float64, torch.float32], ids=["float64", "float32"])
+def dtype(request):
+    return request.param
+
+
+def kernel_of(dtype):
+    kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel()).to(dtype)
+    kernel.outputscale, kernel.base_kernel.lengthscale = 1.3, 0.7
+    return kernel
+
+
+def gradients(value, *leaves):
+    return torch.autograd.grad(value, leaves)
+
+
+def test_the_plain_estimate_is_the_sas_estimate_and_so_is_its_gradient(dtype):
+    draw = torch.Generator().manual_seed(0)
+    X, Z = (torch.randn(30, n, generator=draw, dtype=dtype) for n in (5, 2))
+    noise, kernel, A, N = torch.tensor(0.3, dtype=dtype).requires_grad_(), kernel_of(dtype), 12, 100
+    leaves = (Z.requires_grad_(), noise, *kernel.parameters())
+    plain = autograd.plain_estimate(X, Z, kernel, noise, A, N)
+    k = kernel(Z, diag=True)
+    ours = sas_estimate(X, kernel(Z, Z[:A]).to_dense().diagonal_scatter(k[:A]), k[A:], noise, N)
+    assert_close(ours, plain, dtype=dtype)
+    tolerance = 10 * TOLERANCE[dtype]  # GPyTorch's distances near zero differ between AA and BA
+    for one, other in zip(gradients(ours, *leaves), gradients(plain, *leaves), strict=True):
+        assert_close(one, other, tolerance, dtype=dtype)
+
+
+@pytest.mark.parametrize("bayesian", [False, True])
+def test_the_plain_model_has_the_loss_of_ours(bayesian, dtype):
+    draw = torch.Generator().manual_seed(0)
+    X = torch.randn(30, 5, generator=draw, dtype=dtype)
+    model = autograd.Plain(X.mean(0), X.std(), bayesian=bayesian, active=12, encoder_noise=0.0)
+    model.kernel.load_state_dict(kernel_of(dtype).state_dict())
+    model = model.to(dtype)
+    torch.manual_seed(1)
+    loss = model(X, 100)
+    torch.manual_seed(1)
+    torch.randn_like(X)  # the encoder's noise is drawn, if only to be multiplied by zero
+    mu, var = model.encoder(X)
+    Z = mu if var is None else mu + var.sqrt() * torch.empty_like(mu).normal_()
+    log_prior = prior_log_density(mu) if var is None else -kl_to_prior(mu, var)
+    k = model.kernel(Z, diag=True)
+    K_BA = model.kernel(Z, Z[:12]).to_dense().diagonal_scatter(k[:12])
+    log_p = sas_estimate(X - model.mean, K_BA, k[12:], model.log_noise.exp(), 100)
+    assert_close(loss, -(log_p + 100 / 30 * log_prior.sum()) / (100 * 5), dtype=dtype)
+
+
+def test_the_plain_step_learns():
+    X = torch.randn(2 * autograd.B, 3, generator=torch.Generator().manual_seed(0))
+    with torch.random.fork_rng():  # it draws as plain code does, from torch's global state
+        torch.manual_seed(0)
+        plain_step = autograd.plain_step(X, latents="bayesian", active=20, encoder_noise=0.1)
+        losses = torch.stack([plain_step() for _ in range(40)])  # 20 epochs
+    assert losses[-10:].mean() < losses[:10].mean()
+
+
+# ---- measuring ----
+
+
+def test_the_exponent_of_a_power_law():
+    sizes = [100, 200, 400, 800]
+    assert math.isclose(measure.exponent(sizes, [3.0 * n**1.7 for n in sizes]), 1.7)
+    # With x = log₂ n from −1.5 to 1.5, errors of h at one end and −h at the other change the slope by Σ x h / Σ x²
+    noisy = [n * math.exp(h) for n, h in zip(sizes, (0.1, 0, 0, -0.1), strict=True)]
+    x = np.log2(sizes) - np.mean(np.log2(sizes))  # −1.5, −.5, .5, 1.5
+    assert math.isclose(measure.exponent(sizes, noisy), 1 - 0.1 * 3 / ((x**2).sum() * math.log(2)), rel_tol=1e-9)
+
+
+def test_contenders_take_turns_and_ratios_are_within_a_round():
+    order, clocks = [], {"a": iter([1.0, 10.0, 3.0]), "b": iter([2.0, 20.0, 12.0])}
+
+    def contender(name):
+        return lambda: order.append(name) or next(clocks[name])
+
+    seconds = measure.turns({name: contender(name) for name in "ab"}, 3, "")
+    assert "".join(order) == "ababab"
+    # Ratios b / a are 2, 2, 4: the median is 2 although the slow round has the largest numbers
+    assert measure.compared(seconds, "b", "a") == {"median": 2.0, "quartiles": [2.0, 3.0]}
+
+
+def test_a_stretch_has_as_many_calls_as_take_its_time(monkeypatch):
+    calls = []
+    monkeypatch.setattr(measure, "timed", lambda call, n=1: calls.append(n) or 0.01)
+    measure.interleaved({"a": lambda: None}, rounds=2, seconds=0.25, title="")
+    assert calls == [1, 25, 25]
+
+
+def test_numbers_have_three_digits():
+    values = [0.0123456, 1.0, 123.456, 1234.5, 7, "none", {"median": 1.234, "quartiles": [1.1, 1.35]}]
+    shown = ["0.0123", "1.00", "123", "1234", "7", "none", "1.23 (1.10–1.35)"]
+    assert [measure.number(value) for value in values] == shown
+
+
+# ---- the command, the files and the page ----
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    for name, value in {"QUICK_A": (4, 8), "QUICK_D": (3, 5), "B": 16, "EPOCH": 2}.items():
+        monkeypatch.setattr(floor, name, value)
+
+
+def test_quick_floor_writes_json_a_table_and_a_figure(tiny, tmp_path, capsys):
+    command.main(["floor", "figures", "--quick", "--out", str(tmp_path)])
+    result = json.loads((tmp_path / "floor.json").read_text())
+    assert result["command"] == f"python -m benchmarks floor figures --quick --out {tmp_path}"
+    assert result["quick"]
+    assert result["machine"]["threads"] == torch.get_num_threads()
+    assert result["versions"]["torch"] == torch.__version__.partition("+")[0] or "+" in result["versions"]["torch"]
+    sizes = {(row["latents"], row["A"], row["D"]) for row in result["rows"]}
+    assert sizes == {(latents, A, D) for latents in ("point", "bayesian") for A in (4, 8) for D in (3, 5)}
+    for row in result["rows"]:
+        low, high = row["step / floor"]["quartiles"]
+        assert 0 < low <= row["step / floor"]["median"] <= high
+        assert row["GFLOP"] == floor.flops(row["A"], 16, row["D"], 2, 1 + (row["latents"] == "bayesian")) / 1e9
+    assert floor.table(result) in capsys.readouterr().out
+    assert (tmp_path / "floor.png").stat().st_size > 10_000
+
+
+def test_names_that_are_no_benchmarks(capsys):
+    with pytest.raises(SystemExit):
+        command.main(["flor"])
+    assert "Got flor; correct them." in capsys.readouterr().err
+
+
+def test_the_page_has_every_benchmark_and_its_tables_are_those_of_the_files():
+    parts = figures.blocks(figures.PAGE.read_text())
+    assert set(parts) == set(command.NAMES)
+    for name, text in parts.items():
+        assert text == figures.rendered(name, command.RESULTS), f"python -m benchmarks figures: {name} has changed"
+
+
+def test_files_of_the_page_are_not_quick_ones():
+    for path in command.RESULTS.glob("*.json"):
+        assert not json.loads(path.read_text()).get("quick"), f"{path} is from --quick"
+
+
+def test_publishing_fills_the_page(tmp_path, monkeypatch):
+    page = tmp_path / "performance.md"
+    page.write_text("before\n\n<!-- floor -->\nold\n<!-- end -->\n\nbetween\n\n<!-- scale -->\n<!-- end -->\n")
+    monkeypatch.setattr(figures, "PAGE", page)
+    monkeypatch.setattr(figures, "IMAGES", tmp_path)
+    some = {"median": 1.0, "quartiles": [0.9, 1.2]}
+    row = {"A": 4, "D": 3, "GFLOP": 0.1, "floor, ms": some, "step, ms": some, "step / floor": some}
+    found = {"rows": [{"latents": latents, **row} for latents in ("point", "bayesian")]}
+    measure.write(tmp_path / "floor.json", found, measure.machine(), command="typed", quick=False)
+    figures.publish(tmp_path, docs=True)
+    text, parts = page.read_text(), figures.blocks(page.read_text())
+    assert "| point | 4 | 3 | 0.100 | 1.00 | 1.00 | 1.00 (0.900–1.20) | 100 |" in parts["floor"]
+    assert "`typed`" in parts["floor"]
+    assert parts["scale"] == f"{figures.NOT_MEASURED} `python -m benchmarks scale`"
+    assert "before" in text
+    assert "between" in text
+    assert (tmp_path / "performance-floor.png").exists()
+    figures.publish(tmp_path, docs=True)
+    assert page.read_text() == text, "filling in twice changes nothing"
+
+
+def test_rows_on_disk(tmp_path):
+    path = step.random_file(tmp_path / "rows.npy", 70_000, 3)
+    rows = np.load(path, mmap_mode="r")
+    assert rows.shape == (70_000, 3)
+    assert rows.dtype == np.uint8
+    assert (
+        abs(rows[60_000:].mean() - 127.5) < 3
+    )  # written to the end; the mean's standard deviation is 74 / √30000 = .4
+
+
+def test_the_table_of_scale_reads_what_it_wrote():
+    part = {"ratio": 0.9, "quartiles": [0.8, 1.0]}
+    result = {"disk": part, "ranks": part, "peak resident memory, MB": {"60000": 700.0, "1000000": 770.0}}
+    assert "1,000,000 rows / at 60,000 rows, 770 MB | 1.10 |" in scale.table(result)
