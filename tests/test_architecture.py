@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "sasgp"
 # gp → models → training → estimators → evaluation → plots, explorer → cli; data knows none of them
 RANKS = {
     "errors": 0,
-    "metrics": 1,
+    "metrics": 2,
     "data": 1,
     "gp": 2,
     "models": 3,
@@ -27,7 +27,7 @@ RANKS = {
     "__init__": 8,
     "cli": 8,
     "__main__": 9,
-    "reproduction": 7,
+    "reproduction": 7.5,
 }
 # `model.explorer(X)` is `sasgp.explorer.explore(model, X)` for short: the one import from a room above
 SHORTCUTS = {("estimators", "explorer"), ("reproduction", "cli")}

@@ -19,7 +19,7 @@ from sasgp.cli import runs
 from sasgp.data import load
 from sasgp.evaluation import hold_out, knn_cross_validated, pca_rmse, reconstruction, structure, tidy_labels
 from sasgp.explorer.packing import unpack
-from sasgp.gp.objective import NotPositiveDefiniteError
+from sasgp.gp.linalg import NotPositiveDefiniteError
 from sasgp.metrics import knn_accuracy, mae, nlpd, rmse
 
 FAST = ("--max-epochs", "2")

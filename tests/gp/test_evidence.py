@@ -18,7 +18,7 @@ from sasgp.gp import evidence
 from sasgp.gp import factor as factors
 from sasgp.gp.evidence import corrected_estimate, sas_estimate, strata_of
 from sasgp.gp.factor import GP, Factor
-from sasgp.gp.objective import NotPositiveDefiniteError
+from sasgp.gp.linalg import NotPositiveDefiniteError
 from sasgp.training import initialise
 
 NOISE, AMPLITUDE, LENGTHSCALE = 0.3, 1.7, 0.8

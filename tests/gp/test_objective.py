@@ -12,8 +12,8 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 from torch.autograd import gradcheck
 
-from sasgp.gp.linalg import inverse
-from sasgp.gp.objective import JITTERS, NotPositiveDefiniteError, _by_gram, cholesky, sas_estimate
+from sasgp.gp.linalg import JITTERS, NotPositiveDefiniteError, cholesky, inverse
+from sasgp.gp.objective import _by_gram, sas_estimate
 from sasgp.models.encoders import Table
 from sasgp.models.sas import SASDecoder
 

@@ -59,7 +59,7 @@ def main(tokens: Sequence[str] | None = None) -> int:
         notes = " ".join(getattr(error, "__notes__", ()))
         return _fail(f"{f'{error.filename}: {error.strerror}' if error.filename else error} {notes}", 2)
     except ArithmeticError as error:
-        from sasgp.gp.objective import NotPositiveDefiniteError
+        from sasgp.gp.linalg import NotPositiveDefiniteError
         from sasgp.training.loop import DivergedError
 
         if not isinstance(error, NotPositiveDefiniteError | DivergedError):

@@ -23,7 +23,8 @@ from torch import Tensor
 
 from sasgp.data.memory import amount, available
 from sasgp.errors import InputError
-from sasgp.gp.objective import LOG_2PI, NotPositiveDefiniteError, cholesky
+from sasgp.gp.linalg import NotPositiveDefiniteError, cholesky
+from sasgp.gp.objective import LOG_2PI
 
 __all__ = [
     "GP",

@@ -1,7 +1,8 @@
-"""Products with a lower triangular matrix that leave its zeros out, its inverse, and half of a symmetric product.
+"""Linear algebra that torch does not have: a Cholesky factor with jitter, triangular products, principal axes.
 
-BLAS has them as trmm, trtri and syrk; torch does not. The matrix is cut into strips of rows: of each, what lies right
-of the diagonal is left out, and products of strips go to torch. For many rows that is half of the work.
+Products with a lower triangular matrix leave its zeros out. BLAS has them as trmm, trtri and syrk; torch does not. The
+matrix is cut into strips of rows. What lies right of the diagonal in a strip is left out, and products of strips go to
+torch. For many rows that is half of the work.
 """
 
 from collections.abc import Iterator
@@ -9,9 +10,67 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-__all__ = ["gram", "inverse", "lower_times", "times_lower", "times_upper", "upper_times"]
+__all__ = [
+    "NotPositiveDefiniteError",
+    "cholesky",
+    "gram",
+    "inverse",
+    "inverse_root",
+    "lower_times",
+    "principal_axes",
+    "times_lower",
+    "times_upper",
+    "upper_times",
+]
 
 WIDTH = 128  # of a strip, at the most: narrower ones leave out more zeros, but are slower for each number
+
+# Relative to the mean of the diagonal. The first try adds nothing; the last is as much as a result can bear.
+JITTERS = {torch.float32: (0.0, 1e-6, 1e-5, 1e-4, 1e-3), torch.float64: (0.0, 1e-10, 1e-8, 1e-6, 1e-4)}
+
+
+class NotPositiveDefiniteError(ArithmeticError):
+    """A covariance matrix that has no Cholesky factor, even with jitter on its diagonal."""
+
+
+def cholesky(K: Tensor) -> Tensor:
+    """Lower Cholesky factor of K, with as little jitter on its diagonal as makes it exist."""
+    scale = K.diagonal().mean()
+    for jitter in JITTERS[K.dtype]:
+        K_j = K if jitter == 0 else K + jitter * scale * torch.eye(len(K), dtype=K.dtype, device=K.device)
+        L, info = torch.linalg.cholesky_ex(K_j)
+        if info == 0:  # LAPACK reports success with NaN in, too
+            if not torch.isfinite(L.diagonal()).all():
+                break
+            return L
+    diagonal = K.diagonal()
+    raise NotPositiveDefiniteError(
+        f"Expected a positive definite {len(K)}×{len(K)} covariance in {str(K.dtype).removeprefix('torch.')}. "
+        f"Got one with diagonal from {float(diagonal.min()):.3g} to {float(diagonal.max()):.3g} that has no Cholesky "
+        f"factor, even with {JITTERS[K.dtype][-1]:g} of its mean added to the diagonal. Use dtype='float64', a smaller "
+        "learning rate, or fewer active points; if the diagonal is not finite, look for extreme values in the data."
+    )
+
+
+def principal_axes(X: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Variances [≤ n] and orthonormal directions [D, ≤ n] of the principal axes of centred rows X, largest first.
+
+    There are at most as many as rows or features. A direction without variance is zero where the rows are fewer than
+    the features.
+    """
+    if X.shape[0] < X.shape[1]:  # through the smaller of the two Gram matrices
+        variances, U = torch.linalg.eigh(X @ X.T / len(X))
+        V = X.T @ U * inverse_root(variances * len(X))
+    else:
+        variances, V = torch.linalg.eigh(X.T @ X / len(X))
+    variances, V = variances.flip(0)[:n], V.flip(1)[:, :n]
+    return variances, V * torch.sign(V.gather(0, V.abs().argmax(0, keepdim=True)))  # the largest entry is positive
+
+
+def inverse_root(variance: Tensor) -> Tensor:
+    """1/√v, and 0 where v is nothing but rounding beside the largest."""
+    real = variance > 1e-6 * variance.max()
+    return torch.where(real, variance, 1.0).rsqrt() * real
 
 
 def strips(n: int) -> Iterator[tuple[int, int]]:

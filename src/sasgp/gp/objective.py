@@ -19,37 +19,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
-from sasgp.gp.linalg import gram, inverse, lower_times, times_lower, times_upper, upper_times
+from sasgp.gp.linalg import cholesky, gram, inverse, lower_times, times_lower, times_upper, upper_times
 
-__all__ = ["NotPositiveDefiniteError", "cholesky", "kl_to_prior", "prior_log_density", "sas_estimate"]
+__all__ = ["LOG_2PI", "kl_to_prior", "prior_log_density", "sas_estimate"]
 
 LOG_2PI = math.log(2 * math.pi)
-
-# Relative to the mean of the diagonal. The first try adds nothing; the last is as much as a result can bear.
-JITTERS = {torch.float32: (0.0, 1e-6, 1e-5, 1e-4, 1e-3), torch.float64: (0.0, 1e-10, 1e-8, 1e-6, 1e-4)}
-
-
-class NotPositiveDefiniteError(ArithmeticError):
-    """A covariance matrix that has no Cholesky factor, even with jitter on its diagonal."""
-
-
-def cholesky(K: Tensor) -> Tensor:
-    """Lower Cholesky factor of K, with as little jitter on its diagonal as makes it exist."""
-    scale = K.diagonal().mean()
-    for jitter in JITTERS[K.dtype]:
-        K_j = K if jitter == 0 else K + jitter * scale * torch.eye(len(K), dtype=K.dtype, device=K.device)
-        L, info = torch.linalg.cholesky_ex(K_j)
-        if info == 0:  # LAPACK reports success with NaN in, too
-            if not torch.isfinite(L.diagonal()).all():
-                break
-            return L
-    diagonal = K.diagonal()
-    raise NotPositiveDefiniteError(
-        f"Expected a positive definite {len(K)}×{len(K)} covariance in {str(K.dtype).removeprefix('torch.')}. "
-        f"Got one with diagonal from {float(diagonal.min()):.3g} to {float(diagonal.max()):.3g} that has no Cholesky "
-        f"factor, even with {JITTERS[K.dtype][-1]:g} of its mean added to the diagonal. Use dtype='float64', a smaller "
-        "learning rate, or fewer active points; if the diagonal is not finite, look for extreme values in the data."
-    )
 
 
 class _SASEstimate(torch.autograd.Function):

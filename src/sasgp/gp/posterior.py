@@ -15,7 +15,8 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from sasgp.gp.objective import LOG_2PI, cholesky
+from sasgp.gp.linalg import cholesky
+from sasgp.gp.objective import LOG_2PI
 
 __all__ = ["Posterior", "Predictive"]
 

@@ -18,7 +18,8 @@ from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
 from sasgp.gp.covariance import covariances
-from sasgp.gp.objective import LOG_2PI, cholesky
+from sasgp.gp.linalg import cholesky
+from sasgp.gp.objective import LOG_2PI
 from sasgp.gp.posterior import Posterior
 from sasgp.models.encoders import Encoder
 from sasgp.models.latent import latents

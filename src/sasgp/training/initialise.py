@@ -18,6 +18,7 @@ from sasgp.data.images import planes
 from sasgp.data.rows import ArrayRows
 from sasgp.errors import InputError
 from sasgp.gp import kernels
+from sasgp.gp.linalg import inverse_root, principal_axes
 from sasgp.models.anchor import Anchor, from_mode, places
 from sasgp.models.encoders import Custom, Encoder, Network, Picture, Table
 from sasgp.models.settings import Settings
@@ -260,21 +261,9 @@ def axes(init: str, X: Tensor, n_components: int, generator: torch.Generator) ->
     """
     if init == "random":
         V = torch.randn(X.shape[1], n_components, generator=generator, dtype=X.dtype).to(X.device)
-        return V * _inverse_root((X @ V).square().mean(0))
-    if X.shape[0] < X.shape[1]:  # through the smaller of the two Gram matrices
-        values, U = torch.linalg.eigh(X @ X.T / len(X))
-        V = X.T @ U * _inverse_root(values * len(X))
-    else:
-        values, V = torch.linalg.eigh(X.T @ X / len(X))
-    values, V = values.flip(0)[:n_components], V.flip(1)[:, :n_components]  # largest first
-    V = V * torch.sign(V.gather(0, V.abs().argmax(0, keepdim=True)))  # an axis has no sign: make its largest entry +
-    return F.pad(V * _inverse_root(values), (0, n_components - V.shape[1]))
-
-
-def _inverse_root(variance: Tensor) -> Tensor:
-    """1/√v, and 0 where v is nothing but rounding beside the largest."""
-    real = variance > 1e-6 * variance.max()
-    return torch.where(real, variance, 1.0).rsqrt() * real
+        return V * inverse_root((X @ V).square().mean(0))
+    variances, V = principal_axes(X, n_components)
+    return F.pad(V * inverse_root(variances), (0, n_components - V.shape[1]))
 
 
 def as_they_are(X: Tensor, draw: torch.Generator) -> Tensor:

@@ -1,0 +1,18 @@
+"""One way to walk through many rows: in blocks of about as many numbers, whatever a row's width."""
+
+from collections.abc import Iterator
+
+__all__ = ["VALUES_AT_ONCE", "rows_at_once", "slices"]
+
+VALUES_AT_ONCE = 4_000_000  # 32 MB in float64
+
+
+def rows_at_once(values_per_row: int) -> int:
+    """Rows of a block, at least one, where each needs this many numbers."""
+    return max(1, VALUES_AT_ONCE // max(1, values_per_row))
+
+
+def slices(n_rows: int, values_per_row: int) -> Iterator[slice]:
+    """Slices that cover all rows in order, a block each."""
+    step = rows_at_once(values_per_row)
+    return (slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step))

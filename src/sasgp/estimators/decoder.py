@@ -1,0 +1,24 @@
+"""What evaluation, figures and the explorer ask of an estimator. Every estimator of sasgp has it."""
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Decoder"]
+
+
+class Decoder(Protocol):
+    """A latent space that can be decoded."""
+
+    embedding_: NDArray[np.floating[Any]]
+
+    @property
+    def n_components_(self) -> int: ...
+
+    @property
+    def n_features_in_(self) -> int: ...
+
+    def transform(self, X: Any) -> Any: ...
+
+    def predict(self, Z: Any, return_std: bool = False) -> Any: ...
