@@ -23,7 +23,7 @@ def faults(steps):
 
 @linux
 def test_pages_are_cleared_once():
-    with malloc.kept_heap():
+    with malloc.keep_freed_memory():
         faults(2)
         # The least of several: the heap may still grow by a block, where others hold some of its parts
         assert min(faults(5) for _ in range(6)) < 100
@@ -34,7 +34,7 @@ def test_memory_goes_back_afterwards():
     def resident():
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
-    with malloc.kept_heap():
+    with malloc.keep_freed_memory():
         faults(2)
         inside = resident()
     assert inside - resident() > 50_000_000
@@ -44,7 +44,7 @@ def test_elsewhere_it_does_nothing(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     malloc._glibc.cache_clear()
     try:
-        with malloc.kept_heap():
+        with malloc.keep_freed_memory():
             assert malloc._glibc() is None
     finally:
         malloc._glibc.cache_clear()

@@ -194,14 +194,14 @@ def _watch(work: "Work", split: "Split", *, tensorboard: bool) -> Any:
     import numpy as np
 
     from sasgp.data.rows import take_rows
-    from sasgp.estimators.callbacks import History, TensorBoard, every
+    from sasgp.estimators.callbacks import History, TensorBoard
 
     history = History(work.history)
     if not tensorboard:
         return history
     some = np.arange(0, len(split.train.X), max(1, len(split.train.X) // 2000))
     labels = None if split.train.y is None else split.train.y[some]
-    return every([history, TensorBoard(work.run / "tensorboard", take_rows(split.train.X, some), labels)])
+    return combined([history, TensorBoard(work.run / "tensorboard", take_rows(split.train.X, some), labels)])
 
 
 def _write(

@@ -31,11 +31,11 @@ class Work:
     """The folder of an unfinished run, and what training needs of it."""
 
     def __init__(self, run: Path, *, resumed: bool) -> None:
-        from sasgp.training.checkpoint import NAME, Keeper
+        from sasgp.training.checkpoint import NAME, Checkpointer
 
         self.run, self.folder = run, run / FOLDER
         self.history = self.folder / HISTORY
-        self.keeper = Keeper(self.folder / NAME)
+        self.keeper = Checkpointer(self.folder / NAME)
         # Killed before the first checkpoint, a run goes on from its start
         self.resume = self.keeper.path if resumed and self.has_checkpoint else None
         self.seconds_before = _seconds(self.history) if self.resume else 0.0  # in the processes that are no more

@@ -17,37 +17,39 @@ from numpy.typing import NDArray
 
 from sasgp.errors import InputError
 
-__all__ = ["History", "TensorBoard", "every"]
+__all__ = ["Callback", "History", "TensorBoard", "combined"]
+
+Callback = Callable[[Any, dict[str, Any]], None]  # called with the estimator and the record of an epoch
 
 
 class History:
-    """A file with a JSON line for every epoch, written as training goes."""
+    """A file with one line of JSON per epoch, written during training."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.begun, self.warned = path, False, False
 
     def __call__(self, estimator: Any, record: dict[str, Any]) -> None:
-        # At first all of it: after a resume the file may hold epochs that came after the checkpoint
+        # All of it at first: after a resume the file may hold epochs that came after the checkpoint
         records = [record] if self.begun else estimator.history_
         try:
             with self.path.open("a" if self.begun else "w", encoding="utf-8") as file:
                 file.writelines(json.dumps(line) + "\n" for line in records)
             self.begun = True
-        except OSError as error:  # training is worth more than its diary: all of it is tried again after the next epoch
+        except OSError as error:  # training goes on; the whole history is tried again after the next epoch
             if not self.warned:
                 warnings.warn(f"{self.path} cannot be written ({error.strerror}); training goes on.", stacklevel=2)
             self.begun, self.warned = False, True
 
 
 class TensorBoard:
-    """Scalars of every record and, where rows are given, a picture of their latents.
+    """Event files for TensorBoard: the numbers of every record and, where rows are given, a picture of their latents.
 
     Parameters
     ----------
     folder : path
         Where the event files go.
     X : array [M, D], optional
-        Rows to draw; a few thousand show enough.
+        Rows to draw; a few thousand are enough.
     labels : array [M], optional
         Colours for them.
     """
@@ -57,7 +59,8 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise InputError(
-                "TensorBoard's event files need the package tensorboard. Got none; pip install tensorboard."
+                "Event files for TensorBoard need the package tensorboard, which is not installed. Run pip install "
+                "tensorboard."
             ) from error
         self.writer: Any = SummaryWriter(str(folder))
         self.X, self.labels = X, labels
@@ -86,8 +89,8 @@ class TensorBoard:
         return figure
 
 
-def every(callbacks: Sequence[Callable[[Any, dict[str, Any]], None]]) -> Callable[[Any, dict[str, Any]], None]:
-    """One callback for several."""
+def combined(callbacks: Sequence[Callback]) -> Callback:
+    """One callback that calls several."""
 
     def call(estimator: Any, record: dict[str, Any]) -> None:
         for callback in callbacks:

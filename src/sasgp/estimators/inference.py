@@ -1,71 +1,45 @@
-"""z* for a new x*: where in the latent space the decoder finds the observation most plausible, and how surely.
+"""Latents of new rows, and what follows from them: transform, posterior samples, scores.
 
-The posterior p(z|x) ∝ p(x|z) p(z) of a row is known up to a constant. `refine` climbs it from several starts, all rows
-of a block at once; `laplace` is the Gaussian of the same curvature at the top; `log_evidence` integrates over z by
-importance sampling from that Gaussian and the prior. On digits 16 such samples are .3 nats below the integral on
-average (.004 in the median) and 32 of the encoder's q(z|x) 5.2: of a row that the encoder puts in the wrong place, none
-is in the right one (experiments/scores.py).
-
-Starts are the support points that explain the row best. Their predictions are computed once, so scoring all of them is
-two matrix products. On MNIST they are better starts than the nearest of all training rows: the decoder's own opinion is
-asked, not the distance between pixels.
+`Locator` is the way from a row to its z*: the encoder's answer, or the result of climbing the row's density from there
+(`sasgp.gp.refine`).
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Literal, Self, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from sasgp.gp.objective import LOG_2PI, prior_log_density
+from sasgp.data.outputs import Out, Sink
+from sasgp.data.rows import ArrayRows
+from sasgp.errors import InputError
+from sasgp.estimators import neighbours
+from sasgp.estimators.validation import check_count, check_rows, seed_of
 from sasgp.gp.posterior import Predictive
-from sasgp.models.anchor import from_mode
+from sasgp.gp.refine import N_STARTS, SupportStarts, climb, laplace, log_evidence, normal_points, refine
+from sasgp.models.anchor import distance_cost
 from sasgp.models.encoders import Encoder
+from sasgp.models.settings import Settings
+from sasgp.training.loop import generator
+from sasgp.training.progress import progress_bar
 
-__all__ = ["Locator", "SupportStarts", "laplace", "log_evidence", "log_joint", "normal_points", "refine"]
+__all__ = ["Inference", "Locator", "sinks"]
 
-N_STARTS = 4  # that are climbed from
-SEARCH_SHARE = 4  # a quarter of the steps from every start; the best then goes on alone
+Array = NDArray[np.floating[Any]]
+
+ENCODE_ROWS = 4096  # encoded at a time
 SEARCH_STEPS = 80  # where there is no network to start from
 SCORE_STEPS = 4  # before a score is integrated: the Gaussian must stand near the top, and more steps gain nothing
-STEP_SIZE = 0.05  # in units of a latent space of unit variance
-DIFFERENCE = 1e-3  # in the same units: of the gradient, for its derivative
-
-
-def log_joint(posterior: Predictive, X: Tensor, Z: Tensor) -> Tensor:
-    """The log joint density log p(x|z) + log p(z) of each row, [M]."""
-    return posterior.log_density(X, Z) + prior_log_density(Z)
-
-
-class SupportStarts:
-    """The latents of support points by how well each explains a row.
-
-    Parameters
-    ----------
-    posterior : Predictive
-        Its predictions at its own support points are computed here, once.
-    """
-
-    def __init__(self, posterior: Predictive) -> None:
-        mean, var = posterior.predict(posterior.Z)
-        mean = (mean - posterior.mean).double()  # centred, so that the squares below cancel less
-        c = var.double().expand_as(mean)  # [S, D]
-        self.posterior = posterior
-        self.precision, self.weighted = (1 / c).T, (mean / c).T  # [D, S]
-        # −½ Σ_d [ log 2π c + m²/c ] + log p(z_s): what does not depend on the row
-        prior = prior_log_density(posterior.Z).double()
-        self.constant = prior - 0.5 * (LOG_2PI + c.log() + mean.square() / c).sum(1)  # [S]
-
-    def __call__(self, X: Tensor) -> Tensor:
-        """Latents [M, n, Q] of the n best support points for each of the rows X [M, D]."""
-        # log N(x | m_s, c_s) + log p(z_s), with Σ_d (x−m)²/c = x²·(1/c) − 2 x·(m/c) + m²·(1/c)
-        X = (X - self.posterior.mean).double()
-        score = self.constant + X @ self.weighted - 0.5 * X.square() @ self.precision  # [M, S]
-        return self.posterior.Z[score.topk(min(N_STARTS, score.shape[1]), dim=1).indices]
+SCORE_SAMPLES = 16
+HELD = 0.25  # cost of leaving the encoder's answer in refinement, as a share of the cost of leaving the layout
 
 
 class Locator:
-    """Where rows are in the latent space: one way for all encoders.
+    """Finds the latents of rows: one way for all encoders.
 
     Parameters
     ----------
@@ -73,14 +47,14 @@ class Locator:
         Its answer is the latent, or the first start where there are steps.
     posterior : Predictive
     steps : int
-        Of refinement. A Table cannot read new rows: these are searched for first, with `SEARCH_STEPS`.
+        Steps of refinement. A table cannot read new rows: a search of 80 steps finds them first.
     starts : sequence of callables
         More starts, besides the support points that explain a row best: X [M, D] → Z [M, n, Q].
     known : bool
-        Whether the rows are those that a Table was trained on.
+        Whether the rows are those that a table was trained on.
     weight : float
-        Where it is not 0 rows climb from the encoder's answer alone, if it has one, and pay for leaving it as for
-        leaving a layout (`sasgp.models.anchor`), with so many nats: they stay in its neighbourhood.
+        If it is not 0, rows climb from the encoder's answer alone, where it has one, and leaving that answer costs as
+        much as leaving a layout (`sasgp.models.anchor`) with this weight. So rows stay in its neighbourhood.
     """
 
     def __init__(
@@ -102,15 +76,15 @@ class Locator:
 
     @property
     def block_size(self) -> int:
-        """Rows that are refined at a time."""
+        """Rows refined at a time."""
         return max(1, self.posterior.block_size // N_STARTS)
 
     @torch.no_grad()
     def __call__(self, X: Tensor, rows: Tensor, *, spread: bool = False) -> tuple[Tensor, Tensor | None]:
-        """Latents [M, Q] of rows X [M, D] with the indices `rows`, and if asked for F [M, Q, Q]: z ~ N(z*, F Fᵀ).
+        """Latents [M, Q] of rows X [M, D] with the indices `rows` and, if asked for, F [M, Q, Q] of z ~ N(z*, F Fᵀ).
 
-        F is the encoder's where z* is, else that of the curvature at z*: the encoder's variance belongs to another
-        place, and its square root is a scale that was averaged over many rows.
+        F comes from the encoder if z* does. Otherwise it comes from the curvature at z*, because the encoder's variance
+        belongs to another place.
         """
         starts = [start(X) for start in self.starts]
         if self.encodes:
@@ -121,102 +95,230 @@ class Locator:
         else:
             Z = refine(self.posterior, X, torch.cat(starts, 1), SEARCH_STEPS)
         if self.steps and self.weight:
-            Z = climb(self.posterior, X, Z, self.steps, lambda at: self.weight * from_mode(at, Z))[0]
+            Z = climb(self.posterior, X, Z, self.steps, lambda at: self.weight * distance_cost(at, Z))[0]
         elif self.steps:
             Z = refine(self.posterior, X, torch.cat([Z[:, None], *starts], 1), self.steps)
         return Z, laplace(self.posterior, X, Z) if spread else None
 
 
-def refine(posterior: Predictive, X: Tensor, starts: Tensor, steps: int) -> Tensor:
-    """Latents [M, Q] of rows X [M, D] that no start [M, n, Q] has a higher joint density than.
+class Inference(Settings):
+    """The methods of an estimator that find latents."""
 
-    With steps=0 they are the best starts; else each of the best few is climbed from for a quarter of the steps, and the
-    best of those for the rest.
-    """
-    M, n, _ = starts.shape
-    with torch.no_grad():
-        value = torch.stack([log_joint(posterior, X, starts[:, i]) for i in range(n)], 1)  # [M, n]
-    every = torch.arange(M, device=X.device)
-    if not steps:
-        return starts[every, value.argmax(1)]
-    few = min(N_STARTS, n)
-    starts = starts[every[:, None], value.topk(few, dim=1).indices]  # [M, few, Q]
-    search = steps // SEARCH_SHARE
-    Z, value = climb(posterior, X.repeat_interleave(few, 0), starts.flatten(0, 1), search)
-    best = value.view(M, few).argmax(1)
-    return climb(posterior, X, Z.view(M, few, -1)[every, best], steps - search)[0]
+    model_: Any  # a LatentModel, of the class that `_MODEL` names
+    posterior_: Any
+    embedding_: Array
+    neighbours_: neighbours.Neighbours
+    n_features_in_: int
+    seed_: int
+    _n_features_out: int
+
+    @property
+    def n_components_(self) -> int:
+        """Dimensions of the latent space."""
+        return self._n_features_out
+
+    @overload
+    def transform(self, X: Any, *, refine: int = 0, return_std: Literal[False] = False, out: Any = None) -> Array: ...
+
+    @overload
+    def transform(self, X: Any, *, refine: int = 0, return_std: bool, out: Any = None) -> Any: ...
+
+    def transform(self, X: Any, *, refine: int = 0, return_std: bool = False, out: Any = None) -> Any:
+        """Latents [M, Q] of rows X [M, D].
+
+        With a network this is one forward pass, the mean of q(z|x). With encoder="table" every row's position is found
+        by optimising its density under the decoder.
+
+        Parameters
+        ----------
+        X : array-like [M, D]
+            Whatever `fit` takes. Memory maps and Datasets are read one block at a time.
+        refine : int
+            Gradient steps that refine the encoder's z for each row: they climb log p(x|z) + log p(z) from the encoder's
+            answer, from the support points that explain the row best and, after `build_index`, from the latents of the
+            nearest rows. No row ends lower than the encoder put it. 0 is the encoder's answer; 20 is enough for most
+            rows. With `layout_weight`, a network's answer is the only start and leaving it has a cost, because a better
+            explanation far away would lie among other neighbours.
+        return_std : bool
+            Return also the standard deviation [M, Q] of each latent, for Bayesian latents. It is that of q(z|x) from
+            the network. Where z* was refined or searched for, it is that of the Gaussian with the curvature of p(z|x)
+            at z* (Laplace's approximation).
+        out : path or array, optional
+            Where the result goes, one block at a time: the name of a .npy file, which is returned as a memory map, or
+            an array [M, Q]. With return_std it is a pair.
+        """
+        check_is_fitted(self)
+        self._check_bayesian("return_std", return_std)
+        return self._encode(self._rows(X), refine=refine, return_std=return_std, out=out)
+
+    def posterior_samples(self, X: Any, n_samples: int = 1, *, refine: int = 0, random_state: Any = None) -> Array:
+        """Draw latents [n_samples, M, Q] of rows X [M, D]: where they may lie, for Bayesian latents.
+
+        The draws come from the Gaussian whose mean and standard deviation `transform(X, refine=..., return_std=True)`
+        returns. With `refine` it also follows the correlation of the latents.
+
+        Parameters
+        ----------
+        X : array-like [M, D]
+        n_samples : int
+        refine : int
+            As for `transform`.
+        random_state : int, RandomState or None
+            None draws anew each time.
+        """
+        check_is_fitted(self)
+        self._check_bayesian("posterior_samples", True)
+        check_count("n_samples", n_samples)
+        rows, draw = self._rows(X), generator(seed_of(random_state), "posterior")
+        samples = np.empty((n_samples, len(rows), self.n_components_), self.dtype)
+        done = 0
+        for _, Z, F in self._located(rows, ENCODE_ROWS, refine=refine, spread=True):
+            assert F is not None
+            epsilon = torch.randn(len(Z), self.n_components_, n_samples, generator=draw, dtype=F.dtype).to(F.device)
+            # z = z* + F ε
+            samples[:, done : done + len(Z)] = (Z[:, :, None] + F @ epsilon).permute(2, 0, 1).numpy(force=True)
+            done += len(Z)
+        return samples
+
+    def score_samples(
+        self, X: Any, *, n_samples: int | None = None, random_state: Any = None, out: Out | None = None
+    ) -> Array:
+        """Log density [M] of each row under the model, in nats summed over features: low for anomalies.
+
+        With Bayesian latents it estimates log p(x) = log ∫ p(x|z) p(z) dz, by importance sampling around the row's
+        refined latent and from the prior. The estimate's exponential is unbiased, so the logarithm is a lower bound on
+        average, tighter with more samples. With point latents, or n_samples=0, it is log N(x | m(z*), c(z*) I) at
+        z* = transform(x), which measures reconstruction through the latent space. The negative of its mean per feature
+        is the paper's NLPD.
+
+        Parameters
+        ----------
+        X : array-like [M, D]
+        n_samples : int, optional
+            Points of the latent space for each row. None: 16 with Bayesian latents, 0 with point ones.
+        random_state : int, RandomState or None
+            Seed of these points, which are the same for all rows. None takes the model's own seed, so that the result
+            does not change.
+        out : path or array, optional
+            As for `transform`.
+        """
+        check_is_fitted(self)
+        n_samples = (SCORE_SAMPLES if self.latents == "bayesian" else 0) if n_samples is None else n_samples
+        check_count("n_samples", n_samples, 0)
+        self._check_bayesian("n_samples", bool(n_samples))
+        rows, posterior = self._rows(X), self.posterior_
+        seed = self.seed_ if random_state is None else seed_of(random_state)
+        epsilon = normal_points(max(1, n_samples), self.n_components_, seed)
+        steps = SCORE_STEPS if n_samples else 0
+        with Sink(out, (len(rows),), np.dtype(self.dtype)) as sink, torch.no_grad():
+            located = self._located(rows, posterior.block_size, refine=steps, spread=bool(n_samples), anywhere=True)
+            for X_block, Z, F in located:
+                if F is None:
+                    log_p = posterior.log_density(X_block, Z)
+                else:
+                    log_p = log_evidence(posterior, X_block, Z, F, epsilon)
+                sink.add(log_p.to(self._dtype).numpy(force=True))
+        return sink.result
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean of `score_samples`: what a grid search maximises."""
+        return float(np.mean(self.score_samples(X), dtype=np.float64))
+
+    def build_index(self, X: Any) -> Self:
+        """Index rows X [N, D], usually the training rows: their latents become starts for `transform(refine=...)`.
+
+        `save` writes the index beside the model file, and `load` finds it there. It holds up to 64 principal
+        coordinates of every row: whoever has it can tell roughly what the rows are. With encoder="table", X must be the
+        training rows in their order. More than 200 000 rows need the extra `neighbours`. A network that was trained
+        with `layout_weight` needs no index: its own answer is the only start.
+        """
+        check_is_fitted(self)
+        rows = self._rows(X)
+        if self._by_row and len(rows) != len(self.embedding_):
+            raise InputError(
+                f"With encoder='table' the index must be of the {len(self.embedding_)} training rows, whose latents "
+                f"are known. Got {len(rows)} rows; pass the rows that the model was fitted to."
+            )
+        Z = self.embedding_ if self._by_row else self._encode(rows, known=True)
+        self.neighbours_ = neighbours.build(rows, Z, self.seed_)
+        return self
+
+    # ------------------------------------------------------------------------------------------------ shared
+
+    def _located(
+        self,
+        rows: ArrayRows,
+        size: int,
+        *,
+        known: bool = False,
+        refine: int = 0,
+        spread: bool = False,
+        anywhere: bool = False,
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """Rows, their latents and the factors of their q(z|x), one block at a time.
+
+        `known` rows are those that a table was trained on. With `anywhere`, refinement may leave the neighbourhood of
+        the encoder's answer even where `layout_weight` keeps latents there.
+        """
+        check_count("refine", refine, 0)
+        index = getattr(self, "neighbours_", None)
+        locate = Locator(
+            self.model_.encoder,
+            self.posterior_,
+            steps=refine,
+            starts=() if index is None else [index],
+            known=known,
+            weight=0.0 if anywhere else HELD * self.layout_weight * self.n_features_in_,
+        )
+        size = min(size, locate.block_size) if locate.searches else size
+        long = locate.searches or len(rows) > 50 * size
+        with progress_bar("latents", len(rows), show=self.verbose and long) as update:
+            done = 0
+            for X in rows.blocks(size):
+                yield X, *locate(X, torch.arange(done, done + len(X), device=self._device), spread=spread)
+                done += len(X)
+                update(done)
+
+    def _encode(
+        self, rows: ArrayRows, *, known: bool = False, refine: int = 0, return_std: bool = False, out: Any = None
+    ) -> Any:
+        """Latents [N, Q] of rows, and if asked for their standard deviations."""
+        shape = (len(rows), self.n_components_)
+        with sinks(out, return_std, shape, np.dtype(self.dtype)) as (mean, *std):
+            for _, Z, F in self._located(rows, ENCODE_ROWS, known=known, refine=refine, spread=return_std):
+                mean.add(Z.numpy(force=True))
+                if F is not None:
+                    std[0].add(F.norm(dim=2).numpy(force=True))  # √ diag F Fᵀ
+        return (mean.result, std[0].result) if return_std else mean.result
+
+    def _check_bayesian(self, what: str, wanted: bool) -> None:
+        if wanted and self.latents != "bayesian":
+            raise InputError(
+                f"{what} needs Bayesian latents, which have a distribution. This model has latents={self.latents!r}, "
+                "one position for each row. Fit it with latents='bayesian'.",
+                argument="latents",
+            )
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return {"float32": torch.float32, "float64": torch.float64}[self.dtype]
+
+    @property
+    def _device(self) -> torch.device:
+        return self.torch_device()
+
+    @property
+    def _by_row(self) -> bool:
+        """Whether there is a parameter for every row."""
+        return isinstance(self.encoder, str) and self.encoder == "table"
+
+    def _rows(self, X: Any) -> ArrayRows:
+        return ArrayRows(check_rows(self, X, reset=False), self._dtype, self._device)
 
 
-def climb(
-    posterior: Predictive, X: Tensor, Z: Tensor, steps: int, cost: Callable[[Tensor], Tensor | float] = lambda Z: 0.0
-) -> tuple[Tensor, Tensor]:
-    """Adam on z for each row by itself; returns the best z seen and its log joint, so no row ends below its start.
-
-    `cost` is what a place costs, [M], and is taken off the log joint.
-    """
-    Z = Z.detach().clone().requires_grad_()
-    optimiser = torch.optim.Adam([Z], lr=STEP_SIZE)
-    best_Z, best = Z.detach().clone(), torch.full((len(Z),), -torch.inf, dtype=Z.dtype, device=Z.device)
-    for step in range(steps + 1):
-        with torch.enable_grad():
-            value = log_joint(posterior, X, Z) - cost(Z)
-            better = value.detach() > best
-            best_Z[better], best[better] = Z.detach()[better], value.detach()[better]
-            if step < steps:
-                optimiser.param_groups[0]["lr"] = STEP_SIZE * (1 - step / steps)
-                (Z.grad,) = torch.autograd.grad(-value.sum(), Z)
-                optimiser.step()
-    return best_Z, best
-
-
-def laplace(posterior: Predictive, X: Tensor, Z: Tensor) -> Tensor:
-    """Factors F [M, Q, Q] of the Gaussians N(z*, F Fᵀ) that have the curvature of p(z|x) at each row's z*.
-
-    The precision is −∂²/∂z² log p(x, z), by central differences of the gradient. The prior alone contributes I to it.
-    Where the likelihood takes some of that away, between two modes or before the top is reached, I is kept: nothing
-    that was observed makes z less certain than the prior.
-    """
-    X, Z = X.double(), Z.double()
-
-    def gradient(at: Tensor) -> Tensor:
-        with torch.enable_grad():
-            at = at.detach().requires_grad_()
-            (slope,) = torch.autograd.grad(log_joint(posterior, X, at).sum(), at)
-        return slope
-
-    shifts = DIFFERENCE * torch.eye(Z.shape[1], dtype=Z.dtype, device=Z.device)
-    H = torch.stack([gradient(Z + shift) - gradient(Z - shift) for shift in shifts], 1) / (2 * DIFFERENCE)
-    # −½ (H + Hᵀ) = U diag(w) Uᵀ          F = U diag(w)^−½
-    w, U = torch.linalg.eigh(-0.5 * (H + H.mT))
-    F: Tensor = U / w.clamp_min(1).sqrt()[:, None, :]
-    return F
-
-
-def normal_points(n: int, Q: int, seed: int) -> Tensor:
-    """Points [n, Q] that together are spread like N(0, I), and each of which by itself is a draw: scrambled Sobol."""
-    points = torch.quasirandom.SobolEngine(Q, scramble=True, seed=seed).draw(n, dtype=torch.float64)  # type: ignore[no-untyped-call]
-    tiny = torch.finfo(torch.float32).eps  # Sobol points are multiples of 2⁻³⁰, and one of them may be 0
-    return torch.special.ndtri(points.clamp(tiny, 1 - tiny))
-
-
-def log_evidence(posterior: Predictive, X: Tensor, Z: Tensor, F: Tensor, epsilon: Tensor) -> Tensor:
-    """The log density log p(x) [M] of rows X [M, D] by importance sampling; ε [K, Q] are the points of a N(0, I).
-
-    Half of the samples are z* + F ε; the other half are of the prior, for the modes that z* is not at. No weight is
-    then more than 2 p(x|z), so that the estimate converges wherever z* is. Its exponential is unbiased; the logarithm
-    is too low on average, the less the more samples.
-    """
-    # p(x) = ∫ p(x|z) p(z) dz ≈ 1/K Σ_k p(x, z_k) / q(z_k)          q = a N(z*, F Fᵀ) + (1−a) N(0, I)
-    X, Z, F, epsilon = X.double(), Z.double(), F.double(), epsilon.to(X.device)
-    near = (len(epsilon) + 1) // 2
-    log_a, log_b = math.log(near / len(epsilon)), math.log1p(-near / len(epsilon)) if len(epsilon) > 1 else -math.inf
-    F_inv, log_det = torch.linalg.inv(F), torch.linalg.slogdet(F).logabsdet
-    log_w = []
-    with torch.no_grad():
-        for k, e in enumerate(epsilon):
-            z = Z + F @ e if k < near else e.expand_as(Z)
-            log_prior = prior_log_density(z)  # [M]
-            log_near = prior_log_density((F_inv @ (z - Z)[:, :, None])[:, :, 0]) - log_det
-            log_q = torch.logaddexp(log_a + log_near, log_b + log_prior)
-            log_w.append(posterior.log_density(X, z) + log_prior - log_q)
-    return torch.logsumexp(torch.stack(log_w), 0) - math.log(len(epsilon))
+@contextmanager
+def sinks(out: Any, pair: bool, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Iterator[list[Sink]]:
+    """Where a result goes or, for a `pair`, where the result and its standard deviation go."""
+    outs = out if pair and out is not None else (out, None)
+    with ExitStack() as stack:
+        yield [stack.enter_context(Sink(one, shape, dtype)) for one in outs[: 1 + pair]]

@@ -19,13 +19,14 @@ from torch import Tensor
 from sasgp.data.rows import ArrayRows
 from sasgp.errors import InputError
 from sasgp.estimators import storage
+from sasgp.gp.linalg import principal_axes
 
 __all__ = ["Neighbours", "build", "companion", "read", "write"]
 
 EXACT_ROWS = 200_000
 N_NEIGHBOURS = 10
 MAX_COORDINATES = 64
-PCA_ROWS = 20_000  # principal axes of more rows are the same to three digits
+PCA_ROWS = 5_000  # principal axes of more rows are the same to three digits
 BLOCK_ELEMENTS = 16_000_000  # of the distances: 64 MB
 READ_ROWS = 4096
 
@@ -79,16 +80,12 @@ class Neighbours:
 
 def build(rows: ArrayRows, Z: NDArray[Any], seed: int) -> Neighbours:
     """Index rows [N, D] whose latents are Z [N, Q]; they are read twice, a block at a time."""
-    from sklearn.utils.extmath import randomized_svd
-
     if len(rows) > EXACT_ROWS:
         _pynndescent()  # before the work, not after it
     draw = torch.Generator().manual_seed(seed)
     some = rows.gather(torch.randperm(len(rows), generator=draw)[:PCA_ROWS].sort().values).float()
     mean = some.mean(0)
-    n_axes = min(MAX_COORDINATES, *some.shape)
-    axes = randomized_svd((some - mean).numpy(force=True), n_axes, random_state=seed)[2]  # [P, D]
-    to_axes = torch.from_numpy(np.ascontiguousarray(axes)).to(mean)
+    to_axes = principal_axes(some - mean, MAX_COORDINATES)[1].T.contiguous()  # [P, D]
     coordinates = torch.cat([(block.float() - mean) @ to_axes.T for block in rows.blocks(READ_ROWS)])
     return Neighbours(mean, to_axes, coordinates, torch.as_tensor(Z, device=rows.device))
 

@@ -1,11 +1,10 @@
 """SASGP and GPLVM: decoders that are Gaussian processes conditioned on rows of the data.
 
-What they have beyond `base` follows from that: support sets, the evidence log p(X|Z), and dimensions that can be left
-out afterwards.
+What they have beyond other GP decoders follows from that: support sets, the evidence log p(X|Z), and dimensions that
+can be left out afterwards.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -14,30 +13,30 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from sasgp.data.memory import amount
 from sasgp.data.rows import ArrayRows
 from sasgp.errors import InputError
-from sasgp.estimators.base import ENCODE_ROWS, Array, BaseDecoder, seed_of
-from sasgp.estimators.validation import check_count, check_curve, check_evidence
+from sasgp.estimators.evidence import EvidenceMethods
+from sasgp.estimators.gp import GPEstimator
+from sasgp.estimators.inference import ENCODE_ROWS, Array
+from sasgp.estimators.validation import check_count
 from sasgp.gp import kernels, supports
-from sasgp.gp.evidence import Evidence, EvidenceCurve, curve, doublings, exact, sas, unbiased
-from sasgp.gp.factor import GP, memory_needed
 from sasgp.gp.posterior import Posterior
-from sasgp.models.encoders import Encoder
-from sasgp.models.sas import SASDecoder
+from sasgp.models.base import ModelSettings
+from sasgp.models.sas import SASModel
 from sasgp.models.settings import Settings
-from sasgp.training import initialise
 from sasgp.training.loop import generator
-from sasgp.training.progress import progress_bar
 
 __all__ = ["GPLVM", "SASGP"]
 
-MAX_COMPONENTS, LEAST_RELEVANCE = 12, 0.1  # of n_components="auto": to start with, and the share of the largest to keep
+MAX_COMPONENTS, LEAST_RELEVANCE = (
+    12,
+    0.1,
+)  # of n_components="auto": at the start, and the share of the largest that is kept
 VALIDATION_SUPPORT = 400  # rows that held-out rows are predicted from
 
 
 @dataclass(eq=False, repr=False)
-class SASGP(BaseDecoder):
+class SASGP(EvidenceMethods):
     __doc__ = (
         "A Gaussian-process decoder trained with stochastic active sets.\n"
         + (Settings.__doc__ or "").partition("\n")[2]
@@ -47,29 +46,29 @@ class SASGP(BaseDecoder):
     embedding_ : ndarray [N, Q]
         Latents of the training rows.
     history_ : list of dict
-        A record for every epoch: epoch, step, loss (negative objective in nats for each entry of the data; with
-        `neighbours` it has the cost of leaving the layout in it), noise, learning_rate, seconds, how many steps were
-        dropped because their numbers were not finite, and with `early_stopping` held_out_loss.
+        One record per epoch: epoch, step, loss (the negative objective in nats per value; with `layout_weight` it
+        includes the cost of leaving the layout), noise, learning_rate, seconds, the number of steps dropped because
+        their numbers were not finite and, with `early_stopping`, held_out_loss.
     kernel_ : gpytorch.kernels.Kernel
         The trained kernel.
     noise_ : float or ndarray [D]
-        The trained noise variance; one for every feature with noise="feature".
+        The trained noise variance; one per feature with noise="feature".
     n_components_ : int
         Dimensions of the latent space, also where n_components="auto" chose them.
     relevance_ : ndarray [Q]
-        How much of each dimension the decoder uses: the spread of the latents there, in lengthscales of the kernel.
+        How much the decoder uses each dimension: the spread of the latents in it, in lengthscales of the kernel.
     active_set_size_, batch_size_ : int
-        The sizes used, where the data were too few for those asked for.
+        The sizes used; smaller than those asked for where the data are few.
     model_ : torch.nn.Module
         Encoder, kernel and noise as trained.
     posterior_ : Posterior
         The decoder conditioned on its support set.
     support_rows_ : ndarray
-        Which training rows are in the support sets.
+        Indices of the training rows in the support sets.
     supports_ : list of Posterior
-        The same for further support sets, after `add_supports`.
+        The decoder conditioned on further support sets, after `add_supports`.
     neighbours_ : Neighbours
-        Rows to start refinement from, after `build_index`.
+        Rows that refinement may start from, after `build_index`.
 
     Examples
     --------
@@ -84,6 +83,9 @@ class SASGP(BaseDecoder):
     """
     )
 
+    _MODEL: ClassVar[type[SASModel]] = SASModel
+    _FITTED: ClassVar[tuple[str, ...]] = (*GPEstimator._FITTED, "support_rows_", "supports_")
+
     # ------------------------------------------------------------------------------------------------ fitting
 
     def _fit(self, X: Any, array: Any, **how: Any) -> Self:
@@ -94,10 +96,10 @@ class SASGP(BaseDecoder):
         return self._adopt(wide.fit(X, **how))
 
     def _adopt(self, wide: Self) -> Self:
-        """Take over what another estimator has learnt, without the dimensions that its decoder does not use."""
+        """Take over what another estimator has learned, without the dimensions that its decoder does not use."""
         settings = self.get_params(deep=False)
         self.__dict__ |= {name: value for name, value in vars(wide).items() if name not in settings}
-        relevance = np.array(kernels.relevance(wide.kernel_, wide.embedding_))
+        relevance = wide.relevance_
         dims = [int(q) for q in np.argsort(-relevance) if relevance[q] >= LEAST_RELEVANCE * relevance.max()]
         self._n_features_out = len(dims)
         self.model_.encoder.keep(dims)
@@ -109,33 +111,26 @@ class SASGP(BaseDecoder):
     def _check_world(self, world: int) -> None:
         if world > 1 and self.active_set_size is None:
             raise InputError(
-                f"The exact GP-LVM has one batch, all rows. Got {world} processes for it; use one, or SASGP."
+                f"The exact GP-LVM has one batch, so it trains in one process. Got {world}; use one, or SASGP."
             )
 
-    def _set_sizes(self, N: int) -> None:
+    def _resolve(self, rows: ArrayRows, n_rows: int) -> None:
         if self.active_set_size is None:
-            self.batch_size_ = self.active_set_size_ = N
+            self.batch_size_ = self.active_set_size_ = n_rows
             return
-        batch, active = min(int(self.batch_size), N), int(self.active_set_size)
+        batch, active = min(int(self.batch_size), n_rows), int(self.active_set_size)
         self.batch_size_ = batch
         self.active_set_size_ = active if batch == self.batch_size else min(active, (batch + 1) // 2)
 
-    def _model(self, encoder: Encoder, rows: ArrayRows, measured: initialise.Measured) -> SASDecoder:
-        return SASDecoder(
-            encoder,
-            initialise.kernel(self, encoder, rows, measured.variance, self.seed_),
-            noise=measured.noise,
-            mean=measured.centre,
-            active_set_size=None if self.active_set_size is None else self.active_set_size_,
-            encoder_noise=measured.encoder_noise,
-            scales=measured.scales if self.noise == "feature" else None,
-        )
+    def _model_settings(self, n_rows: int) -> ModelSettings:
+        A = None if self.active_set_size is None else self.active_set_size_
+        return replace(super()._model_settings(n_rows), active_set_size=A)
 
-    def _interim(self, rows: ArrayRows) -> Posterior:
+    def _interim_posterior(self, rows: ArrayRows) -> Posterior:
         support = torch.randperm(len(rows), generator=generator(self.seed_, "early stopping"))[:VALIDATION_SUPPORT]
         return self._condition(rows, support)
 
-    def _final(self, rows: ArrayRows) -> Posterior:
+    def _final_posterior(self, rows: ArrayRows) -> Posterior:
         chosen = self._choose_support(rows)
         self.support_rows_ = (chosen if rows.indices is None else rows.indices[chosen]).numpy()
         return self._condition(rows, chosen)
@@ -165,15 +160,15 @@ class SASGP(BaseDecoder):
         """Decode latents Z [M, Q]: the mean [M, D] of an observation there and, if asked for, its standard deviation.
 
         The standard deviation is that of a new observation, noise included. It grows away from the support points.
-        Rows with as many columns as the training data, rather than `n_components`, are encoded first: the result is
-        their reconstruction.
+        `reconstruct` decodes rows.
 
         Parameters
         ----------
-        Z : array-like [M, Q] or [M, D]
+        Z : array-like [M, Q]
         return_std : bool
         n_supports : int
-            Support sets to predict from, each by itself; the results are combined. `add_supports` makes more than one.
+            Support sets to predict from. Each predicts by itself, and the results are combined. `add_supports` makes
+            more than one.
         out : path or array, optional
             As for `transform`; with return_std it is a pair.
         """
@@ -182,16 +177,22 @@ class SASGP(BaseDecoder):
         posteriors = [self.posterior_, *getattr(self, "supports_", ())]
         if n_supports > len(posteriors):
             raise InputError(
-                f"n_supports must be at most the number of support sets that the model has, {len(posteriors)}. Got "
-                f"{n_supports}; call add_supports(X_train, {n_supports - len(posteriors)}) first."
+                f"n_supports must be at most {len(posteriors)}, the number of support sets that the model has. Got "
+                f"{n_supports}; call add_supports(X_train, {n_supports - len(posteriors)}) first.",
+                argument="n_supports",
             )
-        return self._predict(Z, posteriors[:n_supports], return_std, out)
+
+        def moments(Z: Tensor) -> tuple[Tensor, Tensor]:
+            predictions = [posterior.predict(Z) for posterior in posteriors[:n_supports]]
+            return supports.combine(predictions, self.posterior_.feature_noise)
+
+        return self._decode(Z, return_std, out, moments)
 
     def add_supports(self, X: Any, n_supports: int = 1) -> Self:
         """Draw further support sets from the training rows X [N, D], for `predict(Z, n_supports=...)`.
 
-        Each has as many rows as the first, at random and none of them twice. They become part of the model and of its
-        file, which grows by as much. Only `predict` asks them; all else goes on with the first.
+        Each has as many rows as the first, drawn at random, and no row is in two sets. They become part of the model
+        and of its file. Only `predict` uses them; everything else uses the first set.
         """
         check_is_fitted(self)
         check_count("n_supports", n_supports)
@@ -200,8 +201,8 @@ class SASGP(BaseDecoder):
         too_few = len(rows) < max((taken + n_supports) * size, 1 + self.support_rows_.max())
         if too_few or (self._by_row and len(rows) != len(self.embedding_)):
             raise InputError(
-                f"{n_supports} more support sets of {size} rows must come from the training rows, without those of the "
-                f"{taken} that there are. Got {len(rows)} rows; hand over all training rows, ask for fewer sets, or "
+                f"{n_supports} more support sets of {size} rows must come from the training rows, without those in the "
+                f"{taken} sets that there are. Got {len(rows)} rows; pass all training rows, ask for fewer sets, or "
                 "fit with a smaller support_size."
             )
         free = torch.ones(len(rows), dtype=torch.bool)
@@ -213,163 +214,23 @@ class SASGP(BaseDecoder):
         self.support_rows_ = np.concatenate([self.support_rows_, parts.flatten().numpy()])
         return self
 
-    # ------------------------------------------------------------------------------------------------ evidence
-
-    def evidence(
-        self,
-        X: Any,
-        *,
-        method: Literal["exact", "sas", "unbiased"] = "exact",
-        Z: Any = None,
-        active_set_size: int | None = None,
-        batch_size: int | None = None,
-        n_estimates: int = 20,
-        dtype: Literal["float64", "float32"] = "float64",
-        random_state: Any = None,
-    ) -> Evidence:
-        """How probable rows are under the decoder, given their latents: log p(X|Z) in nats.
-
-        Z are the latents that `transform` finds, of Bayesian latents their means: it is the likelihood at one Z. The
-        objective of training is another number, an average over q(Z) less the divergence from the prior.
-
-        Parameters
-        ----------
-        X : array-like [N, D]
-            As a rule the rows that the model was trained on; none of the support set is used.
-        method : str
-            "exact": the number itself, in N³/3 operations and half of an N×N matrix.
-            "sas": the mean of the training estimate (Eq. 6) over random active sets. It costs A²·N each; on average it
-            is too low as long as larger active sets predict better.
-            "unbiased": SAS and a random correction, whose mean is the exact number. An estimate costs about N³/12.
-        Z : array-like [N, Q], optional
-            Latents, where they are known: `embedding_` for the training rows of a model with encoder="table".
-        active_set_size : int, optional
-            A of "sas" and "unbiased". By default that of training.
-        batch_size : int, optional
-            Rows of one "sas" estimate, active ones included. By default all N.
-        n_estimates : int
-            Independent repetitions of "sas" and "unbiased".
-        dtype : str
-            Of the factor: "float32" takes half of the memory and of the time.
-        random_state : int, RandomState or None
-            None draws anew each time.
-
-        Returns
-        -------
-        Evidence
-            With `mean`, `standard_error`, `per_value`, and what it cost.
-        """
-        check_is_fitted(self)
-        rows = self._rows(X)
-        A = self._active_rows(len(rows)) if active_set_size is None else active_set_size
-        check_evidence(len(rows), method, A, batch_size, n_estimates, dtype)
-        gp, draw = self._gp(rows, Z, dtype), generator(seed_of(random_state), "evidence")
-        memory = f", {amount(memory_needed(gp, len(rows)))}" if method == "exact" else ""
-        with progress_bar(f"evidence{memory}", 1, show=self.verbose) as update:
-            if method == "exact":
-                return exact(gp, update)
-            if method == "sas":
-                return sas(gp, A, n_estimates, draw, B=batch_size, update=update)
-            return unbiased(gp, A, n_estimates, draw, update=update)
-
-    def evidence_curve(
-        self,
-        X: Any,
-        *,
-        sizes: Sequence[int] | None = None,
-        Z: Any = None,
-        n_estimates: int = 20,
-        dtype: Literal["float64", "float32"] = "float64",
-        random_state: Any = None,
-    ) -> EvidenceCurve:
-        """How well a row is predicted from `a` others drawn at random, against a: whether more would help.
-
-        Where the curve is flat at `active_set_size`, they would not. `print` says it in words, and
-        `plots.evidence_curve` draws it.
-
-        Parameters
-        ----------
-        X : array-like [N, D]
-        sizes : sequence of int, optional
-            Sizes of the active set, each below N. By default that of the model, its halves and doubles.
-        Z, dtype, random_state
-            As of `evidence`.
-        n_estimates : int
-            Independent repetitions: active sets and rows that are predicted.
-
-        Returns
-        -------
-        EvidenceCurve
-            With `sizes`, and `mean` and `standard_error` in nats a row.
-        """
-        check_is_fitted(self)
-        rows = self._rows(X)
-        A = self._active_rows(len(rows))
-        sizes = doublings(A, len(rows)) if sizes is None else sorted({*np.atleast_1d(sizes).tolist()})
-        check_curve(len(rows), sizes, n_estimates, dtype)
-        gp, draw = self._gp(rows, Z, dtype), generator(seed_of(random_state), "evidence")
-        with progress_bar("curve", 1, show=self.verbose) as update:
-            return curve(gp, sizes, A, n_estimates, draw, update=update)
-
-    def _active_rows(self, N: int) -> int:
-        """A for the evidence of N rows: that of training, or its default where everything was active."""
-        A = Settings.active_set_size if self.active_set_size is None else self.active_set_size_
-        assert A is not None
-        return min(A, N - 1)
-
-    def _gp(self, rows: ArrayRows, Z: Any, dtype: str) -> GP:
-        """Rows and their latents under the trained kernel, in float64 until they are factored."""
-        if Z is None:
-            Z = self._encode(rows, known=False)
-        elif np.shape(Z) != (len(rows), self.n_components_):
-            raise InputError(
-                f"Z must have n_components_={self.n_components_} columns and a row for each of the {len(rows)} rows of "
-                f"X. Got shape {np.shape(Z)}."
-            )
-        model, mean, scales = self.model_, self.model_.mean.double(), self.posterior_.scales
-        return GP(
-            model.kernel,
-            float(self.posterior_.noise),
-            torch.as_tensor(np.asarray(Z, np.float64), device=self._device),
-            lambda index: (rows.gather(index.cpu()).double() - mean) / scales,
-            self.n_features_in_,
-            row_offset=-self.n_features_in_ * float(scales.log().mean()),
-            dtype=getattr(torch, dtype),
-        )
-
     # ------------------------------------------------------------------------------------------------ files
 
-    _SAVED: ClassVar[tuple[str, ...]] = (*BaseDecoder._SAVED, "active_set_size_")
+    _SAVED: ClassVar[tuple[str, ...]] = (*GPEstimator._SAVED, "active_set_size_")
 
-    def _tensors(self) -> dict[str, Tensor]:
-        model, posterior = self.model_, self.posterior_
-        tensors = {"mean": model.mean, "log_noise": model.log_noise, "support.X": posterior.X, "support.Z": posterior.Z}
-        if model.log_scales is not None and model.least_scales is not None:
-            tensors["scales"] = torch.stack([model.least_scales, model.log_scales])
-        tensors["embedding"] = torch.from_numpy(self.embedding_)
-        tensors["support.rows"] = torch.from_numpy(self.support_rows_)
-        for i, more in enumerate(getattr(self, "supports_", ()), 1):
-            tensors |= {f"support.{i}.X": more.X, f"support.{i}.Z": more.Z}
+    def _posterior_tensors(self) -> dict[str, Tensor]:
+        tensors = {"support.rows": torch.from_numpy(self.support_rows_)}
+        for i, posterior in enumerate([self.posterior_, *getattr(self, "supports_", ())]):
+            tensors |= {f"support.{i}.X": posterior.X, f"support.{i}.Z": posterior.Z}
         return tensors
 
-    def _restore(self, encoder: Encoder, kernel: Any, tensors: dict[str, Tensor]) -> None:
-        self.support_rows_ = tensors.get("support.rows", torch.empty(0, dtype=torch.int64)).numpy()
-        size = None if self.active_set_size is None else self.active_set_size_
-        scales = tensors.get("scales")
-        if scales is not None:
-            scales = torch.stack([scales[0], scales[1].exp()])
-        model = SASDecoder(encoder, kernel, noise=1.0, mean=tensors["mean"], active_set_size=size, scales=scales)
-        with torch.no_grad():
-            model.log_noise.copy_(tensors["log_noise"])
-            if model.log_scales is not None:
-                model.log_scales.copy_(tensors["scales"][1])
-        device = self._device
-        self.model_ = model.to(device, self._dtype).eval()
-        self.posterior_ = self.model_.condition(tensors["support.X"].to(device), tensors["support.Z"].to(device))
-        count = sum(name.startswith("support.") for name in tensors) // 2 - 1
-        if count:
-            pairs = [(tensors[f"support.{i}.X"], tensors[f"support.{i}.Z"]) for i in range(1, count + 1)]
-            self.supports_ = [self.model_.condition(X.to(device), Z.to(device)) for X, Z in pairs]
+    def _restore_posterior(self, tensors: dict[str, Tensor]) -> None:
+        self.support_rows_ = tensors["support.rows"].numpy(force=True)
+        count = sum(name.startswith("support.") and name.endswith(".Z") for name in tensors)
+        pairs = [(tensors[f"support.{i}.X"], tensors[f"support.{i}.Z"]) for i in range(count)]
+        self.posterior_, *more = [self.model_.condition(X, Z) for X, Z in pairs]
+        if more:
+            self.supports_ = more
 
 
 @dataclass(eq=False, repr=False)

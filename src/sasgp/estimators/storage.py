@@ -1,21 +1,17 @@
-"""A trained model in one safetensors file: tensors, and everything else as JSON in the file's header.
+"""The file format of trained models: one safetensors file, with everything but tensors as JSON in its header.
 
-What the file holds: the settings, the kernel's description and the training record as JSON; the weights of encoder,
-kernel and noise; and **the support set: up to `support_size` rows of the training data themselves**, which the decoder
-is conditioned on. Whoever gets the file gets those rows. Do not share the file where the data may not be shared.
+**The file of a SASGP or GPLVM model holds the support set: up to `support_size` rows of the training data themselves.**
+Whoever gets the file gets those rows. Do not share the file where the data may not be shared.
 
-There is no pickle anywhere, so reading a file never runs code from it. A checksum of the whole file tells damage from
-data; it is no signature, and says nothing about who wrote the file.
+There is no pickle anywhere, so reading a file never runs code from it. A checksum of the whole file detects damage. It
+is no signature: it says nothing about who wrote the file.
 """
 
 import hashlib
 import json
 import os
 import re
-import secrets
-import shutil
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +19,12 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
+from sasgp.data.files import real_path, replacing
 from sasgp.errors import InputError
 
 __all__ = ["read", "write"]
 
-VERSION = 1  # of the file's layout
+VERSION = 2  # of the file's layout
 MAX_HEADER = 100_000_000  # bytes: safetensors' own limit
 
 # The checksum is taken while these digits stand in its place. In the header's bytes the name with bare quotes occurs
@@ -44,33 +41,22 @@ def write(path: str | os.PathLike[str], header: Mapping[str, Any], tensors: Mapp
     Parameters
     ----------
     path : path
-        A process that is killed while it writes leaves a hidden `.sasgp-….tmp` beside it, which nothing reads.
     header : mapping
         JSON values; no NaN or infinity.
     tensors : mapping of str to Tensor
         On any device; they may share memory.
     """
-    path = Path(os.path.realpath(path))  # of a link, its target is replaced, not the link
+    path = real_path(path)
     content = _serialise(header, tensors)
-    temporary = path.with_name(f".sasgp-{secrets.token_hex(8)}.tmp")
+    _check_target(path)
     try:
-        _check_target(path)
-        with temporary.open("xb") as file:
-            if path.exists():
-                shutil.copymode(path, temporary)  # before the data: who kept the old file private wants it so
+        with replacing(path) as temporary, temporary.open("wb") as file:
             file.writelines(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
     except OSError as error:
         raise InputError(
-            f"The model must be saved where a file can be written. Got {path}: {error.strerror or error}. "
-            "Choose another path, or see to its permissions and its free space."
+            f"The model could not be saved to {path}: {error.strerror or error}. Choose another path, or see to its "
+            "permissions and its free space."
         ) from error
-    finally:
-        with suppress(OSError):  # after success there is none
-            temporary.unlink()
-    _sync_folder(path.parent)
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -182,7 +168,12 @@ def _metadata(path: Path, head: bytes) -> dict[str, str]:
         raise _damaged(path, "it names no version")
     if int(version) > VERSION:
         raise InputError(
-            f"{path} was written by a newer sasgp (format {version}, this one reads up to {VERSION}): upgrade sasgp."
+            f"{path} was written by a newer sasgp (format {version}, this one reads {VERSION}). Upgrade sasgp."
+        )
+    if int(version) < VERSION:
+        raise InputError(
+            f"{path} was written by a development version of sasgp (format {version}, this one reads {VERSION}). Train "
+            "the model again."
         )
     return dict(metadata)
 
@@ -199,13 +190,3 @@ def _damaged(path: Path, reason: str) -> InputError:
         f"A model file must be one that sasgp wrote, whole and unchanged. Got {path}: {reason}. "
         "It is of another kind, cut short or damaged: copy it again from its source, or save the model again."
     )
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name survive a loss of power, where the system can do that: Windows cannot open a folder."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

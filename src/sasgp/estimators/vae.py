@@ -1,27 +1,27 @@
 """VAE: the decoder is a network, a baseline for SASGP."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from sasgp.data.rows import ArrayRows
-from sasgp.estimators.base import ENCODE_ROWS, Array, BaseDecoder
-from sasgp.models.encoders import Encoder
+from sasgp.estimators.base import Array, LatentEstimator
+from sasgp.estimators.inference import ENCODE_ROWS
+from sasgp.models.base import ModelSettings
 from sasgp.models.settings import NetworkSettings, Settings, documented
-from sasgp.models.vae import ANCHORS, NetworkPosterior, Output, Perceptron, VAEDecoder
-from sasgp.training import initialise
+from sasgp.models.vae import NetworkPosterior, Output, VAEModel
 from sasgp.training.loop import generator
 
 __all__ = ["VAE"]
 
-N_PLACES = 400  # latents of training rows that those of new rows are searched from
+N_PLACES = 400  # latents of training rows from which those of new rows are searched
 NOT_HERE = ("latents", "kernel", "noise", "active_set_size", "support_size", "support", "hyper_learning_rate")
 
 
 @dataclass(eq=False, repr=False)
-class VAE(NetworkSettings, BaseDecoder):
+class VAE(NetworkSettings, LatentEstimator):
     __doc__ = (
         """A variational autoencoder: the decoder is a network, Q-400-D.
 
@@ -35,9 +35,9 @@ class VAE(NetworkSettings, BaseDecoder):
     Attributes
     ----------
     embedding_, history_, n_components_, batch_size_, model_, neighbours_
-        As of :class:`SASGP`.
+        As for :class:`SASGP`.
     output_ : str
-        The last layer, also where output=None chose it.
+        The last layer that was used.
     noise_ : float or ndarray [D]
         Variance of an observation around its mean, averaged over the latent space.
     posterior_ : Predictive
@@ -62,46 +62,28 @@ class VAE(NetworkSettings, BaseDecoder):
     support_size: int = field(init=False, default=0)
     support: Literal["random", "kmeans++"] = field(init=False, default="random")
 
-    def _model(self, encoder: Encoder, rows: ArrayRows, measured: initialise.Measured) -> VAEDecoder:
+    _MODEL: ClassVar[type[VAEModel]] = VAEModel
+    _SAVED: ClassVar[tuple[str, ...]] = (*LatentEstimator._SAVED, "output_")
+
+    def _resolve(self, rows: ArrayRows, n_rows: int) -> None:
+        super()._resolve(rows, n_rows)
         self.output_: Output = self.output or ("sigmoid" if _in_unit_interval(rows) else "linear")
-        least = measured.variance**0.5 * measured.scales[0]
-        decoder = self._decoder(measured.centre, measured.variance, measured.noise, least.to(measured.centre))
-        draw = generator(self.seed_, "anchors")
-        anchors = torch.randn(ANCHORS, self.n_components_, generator=draw, dtype=self._dtype)
-        return VAEDecoder(encoder, decoder, anchors, measured.encoder_noise)
 
-    def _decoder(self, mean: Tensor, variance: float, noise: float, least: Tensor) -> Perceptron:
-        return Perceptron(
-            mean,
-            variance,
-            self.n_components_,
-            noise=noise,
-            least=least,
-            output=self.output_,
-            spread=self.variance,
-            generator=generator(self.seed_, "decoder"),
-        )
+    def _model_settings(self, n_rows: int) -> ModelSettings:
+        return replace(super()._model_settings(n_rows), output=self.output_, variance=self.variance)
 
-    def _interim(self, rows: ArrayRows) -> NetworkPosterior:
+    def _interim_posterior(self, rows: ArrayRows) -> NetworkPosterior:
         return self.model_.posterior()
 
-    def _final(self, rows: ArrayRows) -> NetworkPosterior:
+    def _final_posterior(self, rows: ArrayRows) -> NetworkPosterior:
         chosen = torch.randperm(len(rows), generator=generator(self.seed_, "places"))[:N_PLACES]
         return self.model_.posterior(self.model_.encoder.position(rows.gather(chosen), chosen.to(self._device)))
 
-    _SAVED: ClassVar[tuple[str, ...]] = (*BaseDecoder._SAVED, "output_")
+    def _posterior_tensors(self) -> dict[str, Tensor]:
+        return {"places": self.posterior_.Z}
 
-    def _tensors(self) -> dict[str, Tensor]:
-        decoder = {f"decoder.{name}": value for name, value in self.model_.decoder.state_dict().items()}
-        own = {"mean": self.model_.mean, "anchors": self.model_.anchors, "places": self.posterior_.Z}
-        return decoder | own | {"embedding": torch.from_numpy(self.embedding_)}
-
-    def _restore(self, encoder: Encoder, kernel: Any, tensors: dict[str, Tensor]) -> None:
-        mean = tensors["mean"]
-        decoder = self._decoder(mean, 1.0, 1.0, torch.ones_like(mean))
-        decoder.load_state_dict({n.partition(".")[2]: v for n, v in tensors.items() if n.startswith("decoder.")})
-        self.model_ = VAEDecoder(encoder, decoder, tensors["anchors"]).to(self._device, self._dtype).eval()
-        self.posterior_ = self.model_.posterior(tensors["places"].to(self._device))
+    def _restore_posterior(self, tensors: dict[str, Tensor]) -> None:
+        self.posterior_ = self.model_.posterior(tensors["places"])
 
     @property
     def noise_(self) -> float | Array:

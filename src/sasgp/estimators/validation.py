@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
@@ -9,9 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_array
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 from torch.utils.data import Dataset
@@ -30,12 +30,11 @@ __all__ = [
     "check_evidence",
     "check_image_shape",
     "check_latents",
-    "check_precision",
     "check_rows",
     "check_settings",
+    "seed_of",
 ]
 
-LOST = 0.1  # of what values vary by, that rounding may take away
 GUESS_ROWS = 1000  # that are looked at for whether they are images
 MAX_FLOAT32 = 1e17  # values whose squares, summed over a batch, still fit
 
@@ -78,19 +77,13 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     return X
 
 
-def check_latents(estimator: BaseEstimator, Z: Any) -> Tensor:
-    """Latents [M, Q] as a tensor. Rows as wide as the training data are taken for observations and encoded first."""
-    if isinstance(Z, Dataset):
-        Z = estimator.transform(Z)
-    width = np.shape(Z)[1] if len(np.shape(Z)) == 2 else None
-    if width is not None and width != estimator.n_components_:
-        if width != estimator.n_features_in_:
-            raise InputError(
-                f"X has {width} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
-                f"features as input, or n_components={estimator.n_components_} for latents."
-            )
-        Z = estimator.transform(Z)
+def check_latents(estimator: Any, Z: Any) -> Tensor:
+    """Latents [M, Q] as a tensor."""
     Z = check_array(Z.numpy(force=True) if isinstance(Z, Tensor) else Z, input_name="Z", order="C")
+    Q, D = estimator.n_components_, estimator.n_features_in_
+    if Z.shape[1] != Q:
+        rows = " To decode rows of data, use reconstruct." if Z.shape[1] == D else ""
+        raise InputError(f"Z must have n_components={Q} columns, one per latent dimension. Got {Z.shape[1]}.{rows}")
     Z = np.require(Z, requirements="W")  # torch has no read-only tensors, and warns
     return torch.as_tensor(Z, dtype=getattr(torch, estimator.dtype), device=estimator.torch_device())
 
@@ -123,12 +116,13 @@ def check_settings(settings: Settings, N: int) -> None:
         _check_choice("variance", settings.variance, ("shared", "head", "mean"))
         if settings.output is not None:
             _check_choice("output", settings.output, ("linear", "sigmoid"), "or None")
-    _check_number("neighbours", settings.neighbours, "a number of at least 0", lambda x: 0 <= x < math.inf)
+    _check_number("layout_weight", settings.layout_weight, "a number of at least 0", lambda x: 0 <= x < math.inf)
     _check_init(settings, N)
-    if settings.neighbours and isinstance(settings.init, str) and settings.init not in layouts.NAMES:
+    if settings.layout_weight and isinstance(settings.init, str) and settings.init not in layouts.NAMES:
         raise InputError(
-            f"neighbours={settings.neighbours} needs a layout that keeps neighbours together. Got init="
-            f"{settings.init!r}; choose another, such as 'umap', or leave neighbours at 0."
+            f"layout_weight={settings.layout_weight} needs an init that keeps neighbours together, such as 'umap'. Got "
+            f"init={settings.init!r}; choose another, or leave layout_weight at 0.",
+            argument="layout_weight",
         )
     _check_device(settings)
     if settings.early_stopping is not None and settings.encoder == "table":
@@ -275,13 +269,14 @@ def _check_memory(N: int, dtype: torch.dtype) -> None:
         )
 
 
-def check_precision(mean: NDArray[Any], units: NDArray[Any], dtype: torch.dtype) -> None:
-    """That rounding values to `dtype`, around their `mean` [D], leaves what they vary by: `units`, [] or [D]."""
-    lost = np.abs(mean) * torch.finfo(dtype).eps / 2 > LOST * units
-    if lost.any():
-        d = int(lost.argmax())
+def seed_of(random_state: Any) -> int:
+    """A seed from what scikit-learn takes for one. None is fresh entropy: numpy's global state stays as it is."""
+    if random_state is None:
+        return secrets.randbelow(2**31)
+    try:
+        return int(check_random_state(random_state).randint(2**31))
+    except ValueError as error:
         raise InputError(
-            f"Values must be known to a tenth of what they vary by, {np.broadcast_to(units, mean.shape)[d]:.3g}. Got a "
-            f"mean of {mean[d]:.6g} in feature {d}, where {str(dtype).removeprefix('torch.')} has larger steps than "
-            "that. Subtract a constant from it, or use dtype='float64'."
-        )
+            f"random_state must be a whole number from 0 to 2³² − 1, a RandomState or None. Got {random_state!r}.",
+            argument="random_state",
+        ) from error

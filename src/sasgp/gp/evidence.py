@@ -184,7 +184,7 @@ def exact(gp: GP, update: Update = silent) -> Evidence:
     return _result("exact", factor, float(terms.sum()), 0.0, 1, None, started)
 
 
-def sas_estimate(factor: Factor, order: Tensor, A: int) -> float:
+def sas_evidence_estimate(factor: Factor, order: Tensor, A: int) -> float:
     """Eq. 6 with the first A rows of `order` active, added to an empty factor, and all R others in it predicted."""
     # log p(X_A|Z_A) + (N−A)/R Σ_{n∈R} log p(x_n|x_A)
     N, R = len(factor.gp), len(order) - A
@@ -204,7 +204,7 @@ def sas(
     N, started = len(gp), perf_counter()
     check_memory(gp, A)
     factor = Factor(gp, 0, n_estimates * operations(gp, A, (B or N) - A), update)
-    values = [sas_estimate(factor.restart(A), _permutation(gp, draw)[:B], A) for _ in range(n_estimates)]
+    values = [sas_evidence_estimate(factor.restart(A), _permutation(gp, draw)[:B], A) for _ in range(n_estimates)]
     found = torch.tensor(values, dtype=torch.float64)
     error = float(found.std()) / n_estimates**0.5
     return _result("sas", factor, float(found.mean()), error, n_estimates, A, started)
@@ -221,7 +221,7 @@ def corrected_estimate(factor: Factor, order: Tensor, A: int, a: int) -> float:
     is known, for a control variate.
     """
     N = len(order)
-    total = sas_estimate(factor, order, A)
+    total = sas_evidence_estimate(factor, order, A)
     factor.add(order[A:a])
     small, large = factor.score(order[a : a + HELD_OUT], (A, a))
     return total + (N - 1 - A) * float((large - small).mean())
@@ -234,7 +234,7 @@ def unbiased(gp: GP, A: int, n_estimates: int, draw: torch.Generator, *, update:
     if A == N - 1:  # SAS misses nothing, whichever row is left
         check_memory(gp, A)
         factor = Factor(gp, A, operations(gp, A), update)
-        value = sas_estimate(factor, torch.arange(N, device=gp.device), A)
+        value = sas_evidence_estimate(factor, torch.arange(N, device=gp.device), A)
         return _result("unbiased", factor, value, 0.0, 1, A, started)
     strata = strata_of(A, N, n_estimates)
     n_draws = [len(part) for part in torch.arange(n_estimates).tensor_split(len(strata))]

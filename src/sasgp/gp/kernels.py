@@ -8,6 +8,7 @@ Class names in a description are looked up in the tables below and nowhere else,
 import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -124,6 +125,23 @@ def make(name: str, n_components: int) -> Kernel:
             cure = f"Did you mean {near[0]!r}?" if near else "Choose one of these, or pass a gpytorch.kernels.Kernel."
             raise InputError(f"kernel must be one of {', '.join(map(repr, NAMES))}. Got {name!r}. {cure}")
     return ScaleKernel(base, outputscale_constraint=positive())
+
+
+def build(kernel: str | Kernel, n_components: int) -> Kernel:
+    """The kernel that a setting asks for: one by name, or a copy of the user's own, which must fit the latent space."""
+    if not isinstance(kernel, Kernel):
+        return make(kernel, n_components)
+    own: Kernel = deepcopy(kernel)
+    point = torch.zeros(2, n_components, dtype=next((p.dtype for p in own.parameters()), torch.float32))
+    try:
+        own(point, point[:1]).to_dense()
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise InputError(
+            f"Expected a kernel on a latent space of n_components={n_components} dimensions. Got {type(own).__name__}, "
+            f"which fails there: {error}. Make its ard_num_dims and active_dims fit.",
+            argument="kernel",
+        ) from error
+    return own
 
 
 def relevance(kernel: Kernel | None, Z: Any) -> list[float]:

@@ -8,13 +8,13 @@ batch to the mean of q(z) and, for Bayesian latents, its variance.
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["Custom", "Encoder", "Network", "Picture", "Table", "perceptron", "started"]
+__all__ = ["Custom", "Encoder", "Network", "Picture", "Table", "draw_weights", "unfilled"]
 
 Layer = TypeVar("Layer", bound=nn.Module)
 
@@ -93,20 +93,18 @@ class Network(Encoder):
 
     Parameters
     ----------
-    mean : Tensor [D]
-        Subtracted from every row first.
-    scale : Tensor [] or [D]
-        Divides every row: one number for all features, so that no feature's weight changes, or the units of each.
+    n_features : int
+        D.
     n_components : int
         Q.
     variance : bool
         Whether q(z) has a variance (Bayesian latents).
-    generator : torch.Generator
-        Draws the initial weights.
+    by_feature : bool
+        Whether each feature is divided by a scale of its own, rather than all by one number.
     hidden : sequence of int
         Widths of the hidden layers.
     picture : Picture, optional
-        Makes images of rows, for convolutions. None: there are none.
+        Turns rows into images, for convolutions. None: a perceptron on the row.
     """
 
     mean: Tensor
@@ -114,32 +112,38 @@ class Network(Encoder):
 
     def __init__(
         self,
-        mean: Tensor,
-        scale: Tensor,
+        n_features: int,
         n_components: int,
         *,
         variance: bool,
-        generator: torch.Generator,
+        by_feature: bool = False,
         hidden: Sequence[int] = HIDDEN,
         picture: Picture | None = None,
     ) -> None:
         super().__init__()
-        self.register_buffer("mean", mean)
-        self.register_buffer("scale", scale.detach().clone())
+        self.register_buffer("mean", torch.zeros(n_features))
+        self.register_buffer("scale", torch.ones(n_features) if by_feature else torch.ones(()))
 
         def net() -> nn.Sequential:
             if picture is None:
-                return perceptron([len(mean), *hidden, n_components], generator)
-            return _convolutional(picture, n_components, generator)
+                return perceptron([n_features, *hidden, n_components])
+            return _convolutional(picture, n_components)
 
         self.picture = picture
         self.mu = net()
         self.raw_var = net() if variance else None
+
+    @torch.no_grad()
+    def start_from(self, mean: Tensor, scale: Tensor, generator: torch.Generator) -> Self:
+        """Set what standardises rows, the mean [D] and the scale [] or [D], and draw the weights."""
+        self.mean.copy_(mean)
+        self.scale.copy_(scale)
+        draw_weights(self, generator)
         if self.raw_var is not None:
             last = self.raw_var[-1]
             assert isinstance(last, nn.Linear)
-            nn.init.constant_(last.bias, float(_softplus_inverse(torch.tensor(INITIAL_VARIANCE))))
-        self.to(mean.device, mean.dtype)
+            last.bias.fill_(float(_softplus_inverse(torch.tensor(INITIAL_VARIANCE))))
+        return self
 
     def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         X = self._standardised(X)
@@ -165,38 +169,47 @@ class Network(Encoder):
                 last.out_features = len(dims)
 
 
-def perceptron(widths: Sequence[int], generator: torch.Generator) -> nn.Sequential:
+def perceptron(widths: Sequence[int]) -> nn.Sequential:
     """Linear layers with ReLU between them."""
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(widths):
-        layers += [started(nn.Linear, n_in, n_out, generator=generator), nn.ReLU(inplace=True)]
+        layers += [unfilled(nn.Linear, n_in, n_out), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers[:-1])
 
 
-def _convolutional(picture: Picture, n_components: int, generator: torch.Generator) -> nn.Sequential:
-    """Convolutions that halve the sides and double the channels until little is left to see, then a perceptron.
+def _convolutional(picture: Picture, n_components: int) -> nn.Sequential:
+    """Convolutions that halve the sides and double the channels until at most 4×4 is left, then a perceptron.
 
-    Of 28×28 pixels: 16 channels of 14×14, 32 of 7×7, 64 of 4×4, and 1024-128-Q. About as many operations as the
-    perceptron on all pixels, and a third of its weights.
+    Images of 28×28 pixels become 16 channels of 14×14, 32 of 7×7, 64 of 4×4, and then 1024-128-Q. That is about as many
+    operations as the perceptron on all pixels, and a third of its weights.
     """
     layers: list[nn.Module] = [picture]
     (C, H, W), wider = picture.sizes, CHANNELS
     while max(H, W) > LAST_SIDE:
-        layers += [
-            started(nn.Conv2d, C, wider, generator=generator, kernel_size=3, stride=2, padding=1),
-            nn.ReLU(True),
-        ]
+        layers += [unfilled(nn.Conv2d, C, wider, kernel_size=3, stride=2, padding=1), nn.ReLU(True)]
         C, H, W, wider = wider, (H + 1) // 2, (W + 1) // 2, min(2 * wider, MAX_CHANNELS)
-    return nn.Sequential(*layers, nn.Flatten(), *perceptron([C * H * W, SUMMARY, n_components], generator))
+    return nn.Sequential(*layers, nn.Flatten(), *perceptron([C * H * W, SUMMARY, n_components]))
 
 
-def started(kind: type[Layer], *sizes: int, generator: torch.Generator, **more: int) -> Layer:
-    """A layer, started as torch starts it but from the given generator: uniform on ±1/√n, n numbers making one."""
+@torch.no_grad()
+def unfilled(kind: type[Layer], *sizes: int, **more: int) -> Layer:
+    """A layer whose numbers are zero until `draw_weights` or a file fills them; nothing is drawn from global state."""
     layer: Layer = nn.utils.skip_init(kind, *sizes, **more)  # type: ignore[no-untyped-call]
-    bound = 1 / math.sqrt(next(layer.parameters())[0].numel())
     for parameter in layer.parameters():
-        nn.init.uniform_(parameter, -bound, bound, generator=generator)
+        parameter.zero_()
     return layer
+
+
+@torch.no_grad()
+def draw_weights(module: nn.Module, generator: torch.Generator) -> None:
+    """Draw the weights of all layers as torch does, uniform on ±1/√n with n inputs each, but from a generator."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            bound = 1 / math.sqrt(layer.weight[0].numel())
+            for parameter in layer.parameters():
+                # In float32 whatever the model's dtype, so that a seed means the same start in both
+                drawn = torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator)
+                parameter.copy_(drawn)
 
 
 class Table(Encoder):

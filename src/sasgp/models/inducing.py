@@ -1,6 +1,6 @@
 """The Bayesian GP-LVM with inducing points, trained by stochastic variational inference.
 
-The functions are summarised by their values u = f(Z_u) at A inducing inputs, which are learnt. With K_uu = L Lᵀ,
+The functions are summarised by their values u = f(Z_u) at A inducing inputs, which are learned. With K_uu = L Lᵀ,
 u = L v and φ_n = L⁻¹ k_un, the posterior of v is N(M, S) with one covariance S for all D outputs, and
 
     Σ_n E_q(z_n)[ log N(x_n | Mᵀφ_n, σ²I) − D/(2σ²) (k_nn − φ_nᵀφ_n + φ_nᵀSφ_n) ] − KL[q(v) ‖ p(v)]
@@ -12,20 +12,22 @@ way to the optimum for the batch, which is known in closed form. Jitter on K_uu 
 
 from collections.abc import Iterable
 from copy import deepcopy
+from typing import Self
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
+from sasgp.gp import kernels
 from sasgp.gp.covariance import covariances
 from sasgp.gp.linalg import cholesky
 from sasgp.gp.objective import LOG_2PI
 from sasgp.gp.posterior import Posterior
+from sasgp.models.base import ModelSettings
 from sasgp.models.encoders import Encoder
-from sasgp.models.latent import latents
-from sasgp.models.sas import SASDecoder
+from sasgp.models.sas import SASModel
 
-__all__ = ["InducingDecoder", "InducingPosterior", "inducing_bound"]
+__all__ = ["InducingModel", "InducingPosterior", "inducing_bound"]
 
 JITTER = {torch.float32: 1e-4, torch.float64: 1e-8}  # of the amplitude, on K_uu
 LEAST_STEP = 0.05  # ρ: q(u) remembers about twenty batches
@@ -65,13 +67,13 @@ def inducing_bound(
     return n_total / B * log_p - kl, r
 
 
-class InducingDecoder(SASDecoder):
-    """The parts of a SASDecoder under another objective: inducing points instead of active rows.
+class InducingModel(SASModel):
+    """The parts of a `SASModel` under another objective: inducing points instead of active rows.
 
     Parameters
     ----------
     encoder, kernel, noise, mean, encoder_noise, scales
-        As of `SASDecoder`.
+        As of `SASModel`.
     Z : Tensor [A, Q]
         Inducing inputs to start from.
     """
@@ -102,15 +104,27 @@ class InducingDecoder(SASDecoder):
         self.register_buffer("L_C", torch.eye(A, dtype=mean.dtype, device=mean.device))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=mean.device))
 
+    @classmethod
+    def build(cls, encoder: Encoder, encoder_noise: float, settings: ModelSettings, D: int, Q: int) -> Self:
+        return cls(
+            encoder,
+            kernels.build(settings.kernel, Q),
+            noise=1.0,
+            mean=torch.zeros(D),
+            Z=torch.zeros(settings.n_inducing, Q),
+            encoder_noise=encoder_noise,
+            scales=torch.ones(2, D) if settings.by_feature else None,
+        )
+
     @property
     def hyperparameters(self) -> list[nn.Parameter]:
-        """All that is learnt by gradients but the encoder."""
+        """Everything that gradients teach except the encoder."""
         return [*super().hyperparameters, self.Z]
 
     def forward(self, X: Tensor, rows: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
-        """Negative bound in nats for each entry of the data, estimated from a batch. In training q(u) takes a step."""
+        """The negative bound in nats per value, estimated from a batch. In training mode q(u) takes a step."""
         B, D = X.shape
-        Z, log_prior = latents(self, X, rows, generator)
+        Z, log_prior = self.draw_latents(X, rows, generator)
         Phi, k = self._features(Z)
         log_p, r = inducing_bound(self._scaled(X), Phi, k, self.noise, self.M, self.L_C, n_total)
         if self.training:

@@ -4,23 +4,24 @@ With everything active it is the exact GP-LVM; there is no second model for that
 """
 
 import math
+from typing import Self
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
+from sasgp.gp import kernels
 from sasgp.gp.covariance import covariances
 from sasgp.gp.objective import sas_estimate
 from sasgp.gp.posterior import Posterior
-from sasgp.models.anchor import Anchor
+from sasgp.models.base import LatentModel, ModelSettings
 from sasgp.models.encoders import Encoder
-from sasgp.models.latent import latents
 
-__all__ = ["SASDecoder"]
+__all__ = ["SASModel"]
 
 
-class SASDecoder(nn.Module):
-    """Encoder, kernel and noise under one objective.
+class SASModel(LatentModel):
+    """Encoder, kernel and noise under Eq. 6 or Eq. 8.
 
     Parameters
     ----------
@@ -35,10 +36,10 @@ class SASDecoder(nn.Module):
     active_set_size : int or None
         A; None makes the whole batch active.
     encoder_noise : float
-        s, the noise on the encoder's input in training, in units of σ.
+        s, the noise on the encoder's input during training, in units of σ.
     scales : Tensor [2, D] or None
-        Units of every feature's signal and noise: the least that they may come to, and those to start from. They are
-        learnt. None is 1 for all, and stays.
+        The smallest scale that each feature may take, and the scale that it starts from. A feature's signal and noise
+        are in units of its scale, which is learned. None: all scales are 1 and stay so.
     """
 
     mean: Tensor
@@ -56,8 +57,7 @@ class SASDecoder(nn.Module):
         encoder_noise: float = 0.0,
         scales: Tensor | None = None,
     ) -> None:
-        super().__init__()
-        self.encoder = encoder
+        super().__init__(encoder, encoder_noise)
         self.kernel = kernel
         # In logarithms a step of Adam is a relative change, whatever the units of the data
         self.log_noise = nn.Parameter(torch.tensor(math.log(noise), dtype=mean.dtype))
@@ -65,8 +65,27 @@ class SASDecoder(nn.Module):
         self.register_buffer("least_scales", None if scales is None else scales[0])
         self.register_buffer("mean", mean)
         self.active_set_size = active_set_size
-        self.encoder_noise = encoder_noise
-        self.anchor: Anchor | None = None
+
+    @classmethod
+    def build(cls, encoder: Encoder, encoder_noise: float, settings: ModelSettings, D: int, Q: int) -> Self:
+        return cls(
+            encoder,
+            kernels.build(settings.kernel, Q),
+            noise=1.0,
+            mean=torch.zeros(D),
+            active_set_size=settings.active_set_size,
+            encoder_noise=encoder_noise,
+            scales=torch.ones(2, D) if settings.by_feature else None,
+        )
+
+    @torch.no_grad()
+    def start_from(self, mean: Tensor, noise: float, scales: Tensor) -> None:
+        """Set the training mean [D], the noise σ² and, where they are learned, the scales [2, D]."""
+        self.mean.copy_(mean)
+        self.log_noise.fill_(math.log(noise))
+        if self.log_scales is not None and self.least_scales is not None:
+            self.least_scales.copy_(scales[0])
+            self.log_scales.copy_(scales[1].log())
 
     @property
     def noise(self) -> Tensor:
@@ -75,7 +94,7 @@ class SASDecoder(nn.Module):
 
     @property
     def scales(self) -> Tensor | None:
-        """s_d, the units of every feature."""
+        """s_d, the scale of each feature."""
         if self.log_scales is None or self.least_scales is None:
             return None
         return (self.least_scales.square() + (2 * self.log_scales).exp()).sqrt()
@@ -88,15 +107,15 @@ class SASDecoder(nn.Module):
 
     @property
     def hyperparameters(self) -> list[nn.Parameter]:
-        """All that is learnt but the encoder: kernel, noise, and the units of features."""
+        """Everything that is learned except the encoder: kernel, noise, and the scales of features."""
         own = [self.log_noise] if self.log_scales is None else [self.log_noise, self.log_scales]
         return [*self.kernel.parameters(), *own]
 
     def forward(self, X: Tensor, rows: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
-        """Negative objective in nats for each entry of the data, estimated from a batch (Eq. 6 or Eq. 8)."""
+        """The negative objective in nats per value, estimated from a batch (Eq. 6 or Eq. 8)."""
         B, D = X.shape
         A = B if self.active_set_size is None else self.active_set_size
-        Z, log_prior = latents(self, X, rows, generator)
+        Z, log_prior = self.draw_latents(X, rows, generator)
         K_BA, k = covariances(self.kernel, Z, A)  # [B, A], [B]
         log_p = sas_estimate(X - self.mean, K_BA, k[A:], self.noise, n_total, self.scales)
         objective = log_p + n_total / B * log_prior.sum() + self._hyperprior()
@@ -107,20 +126,9 @@ class SASDecoder(nn.Module):
         terms = [prior.log_prob(closure(module)).sum() for _, module, prior, closure, _ in self.kernel.named_priors()]
         return sum(terms, start=0.0)
 
-    def parameter_groups(self, learning_rate: float, hyper_learning_rate: float) -> list[dict[str, object]]:
-        """Groups for Adam: the encoder, then kernel and noise."""
-        return [
-            {"params": list(self.encoder.parameters()), "lr": learning_rate, "rows": not self.encoder.amortised},
-            {"params": self.hyperparameters, "lr": hyper_learning_rate},
-        ]
-
-    def monitor(self) -> dict[str, float]:
-        """What a progress bar shows of the model."""
-        return {"noise": float(self.feature_noise.detach().mean())}
-
     @torch.no_grad()
     def diagnose(self, X: Tensor, rows: Tensor) -> dict[str, float]:
-        """What to look at when a batch gives no finite numbers: hyperparameters, and the least pivot of its factor."""
+        """What to look at when a batch gives numbers that are not finite: hyperparameters, and the least pivot."""
         found = self.monitor()
         for name, value in self.kernel.named_parameters():
             if name.endswith(("raw_lengthscale", "raw_outputscale")):

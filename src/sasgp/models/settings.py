@@ -20,64 +20,64 @@ class Settings:
     Parameters
     ----------
     n_components
-        Dimensions of the latent space, Q. "auto" trains with up to twelve and a lengthscale for each, then keeps those
-        that the decoder uses, the most relevant first; it needs Bayesian latents.
+        Dimensions of the latent space, Q. "auto" trains with up to twelve, each with its own lengthscale, and keeps
+        those that the decoder uses, the most relevant first. It needs Bayesian latents.
     latents
         "bayesian": a Gaussian posterior for every latent (Eq. 8). "point": one position each, under a N(0, I) prior.
     encoder
-        "network": an amortised encoder D-512-256-Q. "conv": the same with convolutions, for images, and the better one
-        where they start from a layout of neighbours. "table": a free latent for every training row. From Python also
-        any torch module that maps rows [B, D] to z [B, Q], or to (mean, variance).
+        "network": an amortised encoder D-512-256-Q. "conv": convolutions, for images; better where latents start from a
+        layout of neighbours. "table": a free latent for every training row. In Python also any torch module that maps
+        rows [B, D] to z [B, Q], or to (mean, variance).
     kernel
-        "rbf" (the default), "rbf-ard", "matern12", "matern32" or "matern52", each with an amplitude. From Python also
-        any gpytorch.kernels.Kernel, which starts from the values it has.
+        "rbf" (the default), "rbf-ard", "matern12", "matern32" or "matern52", each with an amplitude. In Python also any
+        gpytorch.kernels.Kernel, which starts from the values it has.
     noise
-        "shared": one noise variance for all features. "feature": units of its own for every feature's signal and
-        noise, learnt; for tables whose columns differ in scale or in how predictable they are.
+        "shared": one noise variance for all features. "feature": a learned scale for each feature, for tables whose
+        columns differ in units or in how predictable they are.
     active_set_size
         Active points in every batch, A; at most half of the batch where the data are few. None makes everything
         active: the exact GP-LVM, whose cost grows with the cube of the rows.
     batch_size
         Rows in every batch, B.
     support_size
-        Training rows that the trained decoder is conditioned on, at the most.
+        Largest number of training rows that the trained decoder is conditioned on.
     max_epochs
-        Passes over the data. None: as many as make about 1000 steps, but at least 3 and at most 1000.
+        Passes over the data. None: about 1000 steps, but at least 3 and at most 1000 passes.
     learning_rate
-        Peak of the one-cycle schedule for the encoder. None: 2e-3 for a network; 2e-2 for a table, in which every
-        number has to go all of its way by itself; less, 3e-4 and 2e-3, where they start from a layout of neighbours (an
-        `init` other than "pca" and "random") and nothing holds them there (`neighbours`): they would unlearn it.
+        Peak of the one-cycle schedule for the encoder. None: 2e-3 for a network and 2e-2 for a table. Where latents
+        start from a layout of neighbours and `layout_weight` is 0, None is 3e-4 and 2e-3, so that the layout is not
+        unlearned.
     hyper_learning_rate
-        The same for kernel and noise.
+        Peak of the schedule for kernel and noise.
     init
-        Layout that the latents start from, to which the encoder is fitted first. "pca" and "random": projections.
-        "spectral", "tsne" and "umap": layouts that keep neighbours together; the last two need the extra `layouts`.
-        From Python also an array [N, Q], or any object with scikit-learn's fit_transform.
+        Layout that the latents start from. "pca" and "random" are projections. "spectral", "tsne" and "umap" keep
+        neighbours together; the last two need the extra `layouts`. In Python also an array [N, Q], or any object with
+        scikit-learn's fit_transform.
     dtype
         Precision of the arithmetic: "float32" or "float64".
     device
         "auto" (a GPU where there is one), "cpu", "cuda", "cuda:1", ...
     random_state
-        Seed: fits with the same seed are identical. None draws a new one each time.
+        Seed: fits with the same seed are identical. None draws a new seed each time.
     verbose
         Show progress.
     encoder_noise
-        Uniform noise on the encoder's input while it trains, in standard deviations of the decoder's own noise (fewer
-        where features are few). It keeps the encoder from memorising rows, so that new rows land where they belong.
+        Noise on the encoder's input during training, in standard deviations of the decoder's noise (less where features
+        are few). It keeps the encoder from memorising rows, so that new rows land where they belong.
     early_stopping
         Stop after this many epochs without improvement on held-out rows, and keep the best epoch. None: never.
     validation_fraction
         Share of the rows held out for early_stopping.
     support
         How the rows of the support set are chosen: "random", or "kmeans++", which spreads them over the latent space.
-        The latter is better where support_size is a few hundred, and no worse where it is thousands.
-    neighbours
-        Weight of staying near the layout while all is trained, in nats for each value of the data, as the objective is,
-        from which it is taken off. 0: the layout is where training starts, and no more. 0.7 keeps what "umap" makes of
-        large data, and lets new rows land better. Needs an `init` that keeps neighbours together.
+        "kmeans++" is better for a few hundred rows, and no worse for thousands.
+    layout_weight
+        Strength of the pull towards the initial layout during training, in nats per value. 0 turns it off. 0.7 keeps
+        the neighbourhoods that "umap" finds in large data, and helps new rows to land there. It needs an `init` that
+        keeps neighbours together.
     image_shape
-        Shape of a row as an image, which encoder="conv" needs: (H, W), (C, H, W) or (H, W, C). None: squares of pixels
-        are recognised.
+        Shape of a row as an image, for encoder="conv": (H, W), (C, H, W) or (H, W, C). None: squares of pixels are
+        recognised.
     """
 
     n_components: int | Literal["auto"] = 2
@@ -100,15 +100,15 @@ class Settings:
     early_stopping: int | None = None
     validation_fraction: float = 0.1
     support: Literal["random", "kmeans++"] = "random"
-    neighbours: float = 0.0
+    layout_weight: float = 0.0
     image_shape: tuple[int, ...] | None = None
 
     def encoder_rate(self) -> float:
-        """The learning rate that `learning_rate` means."""
+        """The learning rate of the encoder, also where `learning_rate` is None."""
         if self.learning_rate is not None:
             return float(self.learning_rate)
         table = isinstance(self.encoder, str) and self.encoder == "table"
-        if self.neighbours or (isinstance(self.init, str) and self.init in ("pca", "random")):
+        if self.layout_weight or (isinstance(self.init, str) and self.init in ("pca", "random")):
             return 2e-2 if table else 2e-3
         return 2e-3 if table else 3e-4
 
@@ -123,12 +123,12 @@ class Settings:
 
 @dataclass(eq=False, repr=False)
 class InducingSettings:
-    """What a user may choose of inducing points.
+    """What a user may choose about inducing points.
 
     Parameters
     ----------
     n_inducing
-        Inducing points, A; at most as many as there are rows.
+        Inducing points; at most as many as there are rows.
     """
 
     n_inducing: int = 400
@@ -136,16 +136,16 @@ class InducingSettings:
 
 @dataclass(eq=False, repr=False)
 class NetworkSettings:
-    """What a user may choose of a decoder that is a network.
+    """What a user may choose about a decoder that is a network.
 
     Parameters
     ----------
     output
-        Last layer of the decoder's mean: "sigmoid" for data in [0, 1], or "linear", around the training mean. None
-        looks at the data.
+        Last layer of the decoder's mean: "sigmoid" for data in [0, 1], or "linear" around the training mean. None
+        decides by the data.
     variance
-        Of an observation, given its latent. "shared": one number for all, learnt. "head": from a layer of its own, for
-        every feature. "mean": softplus of the mean, as the paper has it.
+        Variance of an observation given its latent. "shared": one learned number. "head": a layer of its own, with one
+        output per feature. "mean": softplus of the mean, as in the paper.
     """
 
     output: Literal["linear", "sigmoid"] | None = None

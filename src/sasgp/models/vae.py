@@ -8,7 +8,7 @@ seen nothing somewhere: c(z) is the spread of data around the mean, and need not
 
 import math
 from copy import deepcopy
-from typing import Literal
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -16,75 +16,79 @@ from torch.nn import functional as F
 
 from sasgp.gp.objective import LOG_2PI
 from sasgp.gp.posterior import BLOCK_ELEMENTS, Predictive
-from sasgp.models.anchor import Anchor
-from sasgp.models.encoders import Encoder, started
-from sasgp.models.latent import latents
+from sasgp.models.base import LatentModel, ModelSettings
+from sasgp.models.encoders import Encoder, draw_weights, unfilled
 
-__all__ = ["NetworkPosterior", "Perceptron", "VAEDecoder"]
+__all__ = ["PRIOR_DRAWS", "NetworkPosterior", "Perceptron", "VAEModel"]
 
 HIDDEN = 400  # the paper's decoder
-ANCHORS = 64  # draws of the prior that the decoder's own noise is averaged over
+PRIOR_DRAWS = 64  # latents from the prior that the decoder's noise is averaged over
 
 Output = Literal["linear", "sigmoid"]
 Variance = Literal["head", "shared", "mean"]
 
 
 class Perceptron(nn.Module):
-    """m(z) and c(z): one hidden layer with softplus, then a layer for the mean and, it may be, one for the variance.
+    """m(z) and c(z): one hidden layer with softplus, then a layer for the mean and, if asked for, one for the variance.
 
     Parameters
     ----------
-    mean : Tensor [D]
-        Training mean, which the output starts from.
-    variance : float
-        Of a typical feature.
+    n_features : int
+        D.
     n_components : int
         Q.
-    noise : float
-        c to start from.
-    least : Tensor [D]
-        Standard deviations that the head does not go below: of a feature that never varies in training, density would
-        grow without end.
     output : str
         "linear": m = mean + s·h(z), in units of the data's deviation s. "sigmoid": m = sigmoid(h(z)).
     spread : str
         "head": c_d = least_d² + s² softplus(g_d(z)). "shared": one number. "mean": c = softplus(m).
-    generator : torch.Generator
-        Draws the initial weights.
     """
 
     mean: Tensor
     unit: Tensor
     least: Tensor
 
-    def __init__(
-        self,
-        mean: Tensor,
-        variance: float,
-        n_components: int,
-        *,
-        noise: float,
-        least: Tensor,
-        output: Output,
-        spread: Variance,
-        generator: torch.Generator,
-    ) -> None:
+    def __init__(self, n_features: int, n_components: int, *, output: Output, spread: Variance) -> None:
         super().__init__()
-        D = len(mean)
         self.output, self.spread = output, spread
-        self.register_buffer("mean", mean)
-        self.register_buffer("unit", mean.new_tensor(variance**0.5))
-        self.register_buffer("least", least)
-        self.hidden = started(nn.Linear, n_components, HIDDEN, generator=generator)
-        self.location = started(nn.Linear, HIDDEN, D, generator=generator)
-        self.scale = started(nn.Linear, HIDDEN, D, generator=generator) if spread == "head" else None
-        self.log_noise = nn.Parameter(mean.new_tensor(math.log(noise))) if spread == "shared" else None
-        with torch.no_grad():
-            # At first every z is decoded to about the mean, with all of the noise
-            self.location.bias.copy_(torch.special.logit(mean, 0.01) if output == "sigmoid" else torch.zeros(D))
-            if self.scale is not None:
-                self.scale.bias.fill_(math.log(math.expm1(noise / variance)))
-        self.to(mean.device, mean.dtype)
+        self.register_buffer("mean", torch.zeros(n_features))
+        self.register_buffer("unit", torch.ones(()))
+        self.register_buffer("least", torch.zeros(n_features))
+        self.hidden = unfilled(nn.Linear, n_components, HIDDEN)
+        self.location = unfilled(nn.Linear, HIDDEN, n_features)
+        self.scale = unfilled(nn.Linear, HIDDEN, n_features) if spread == "head" else None
+        self.log_noise = nn.Parameter(torch.zeros(())) if spread == "shared" else None
+
+    @torch.no_grad()
+    def start_from(
+        self, mean: Tensor, variance: float, noise: float, least: Tensor, generator: torch.Generator
+    ) -> None:
+        """Draw the weights so that every z is decoded to about the mean, with all of the noise.
+
+        Parameters
+        ----------
+        mean : Tensor [D]
+            Training mean.
+        variance : float
+            Of a typical feature.
+        noise : float
+            c to start from.
+        least : Tensor [D]
+            Standard deviations that the head does not go below. A feature that never varies in training would
+            otherwise raise its density without end.
+        generator : torch.Generator
+            Draws the weights.
+        """
+        self.mean.copy_(mean)
+        self.unit.fill_(variance**0.5)
+        self.least.copy_(least)
+        draw_weights(self, generator)
+        self.location.bias.copy_(
+            torch.special.logit(mean, 0.01) if self.output == "sigmoid" else torch.zeros_like(mean)
+        )
+        if self.scale is not None:
+            self.scale.bias.fill_(math.log(math.expm1(noise / variance)))
+        if self.log_noise is not None:
+            self.log_noise.fill_(math.log(noise))
 
     def forward(self, Z: Tensor) -> tuple[Tensor, Tensor]:
         """Mean [M, D] and variance of an observation at each z: [M, D], or where it is shared [1]."""
@@ -102,7 +106,7 @@ def log_density(X: Tensor, mean: Tensor, var: Tensor) -> Tensor:
     return -0.5 * (LOG_2PI + var.log() + (X - mean).square() / var).sum(1)
 
 
-class VAEDecoder(nn.Module):
+class VAEModel(LatentModel):
     """Encoder and decoder network under one objective.
 
     Parameters
@@ -111,22 +115,25 @@ class VAEDecoder(nn.Module):
         q(z|x).
     decoder : Perceptron
         p(x|z).
-    anchors : Tensor [64, Q]
-        Draws of the prior, which the decoder's own noise is averaged over.
+    prior_draws : Tensor [64, Q]
+        Draws of the prior, over which the decoder's noise is averaged.
     encoder_noise : float
-        s, the noise on the encoder's input in training, in units of that.
+        s, the noise on the encoder's input during training, in units of that noise.
     """
 
-    settle_rate = 5e-3  # of `start.settle`: less than kernel and noise can bear
+    settle_rate = 5e-3  # a network bears less than kernel and noise
 
-    anchors: Tensor
+    prior_draws: Tensor
 
-    def __init__(self, encoder: Encoder, decoder: Perceptron, anchors: Tensor, encoder_noise: float = 0.0) -> None:
-        super().__init__()
-        self.encoder, self.decoder = encoder, decoder
-        self.register_buffer("anchors", anchors)
-        self.encoder_noise = encoder_noise
-        self.anchor: Anchor | None = None
+    def __init__(self, encoder: Encoder, decoder: Perceptron, prior_draws: Tensor, encoder_noise: float = 0.0) -> None:
+        super().__init__(encoder, encoder_noise)
+        self.decoder = decoder
+        self.register_buffer("prior_draws", prior_draws)
+
+    @classmethod
+    def build(cls, encoder: Encoder, encoder_noise: float, settings: ModelSettings, D: int, Q: int) -> Self:
+        decoder = Perceptron(D, Q, output=settings.output, spread=settings.variance)
+        return cls(encoder, decoder, torch.zeros(PRIOR_DRAWS, Q), encoder_noise)
 
     @property
     def mean(self) -> Tensor:
@@ -136,35 +143,23 @@ class VAEDecoder(nn.Module):
     @property
     @torch.no_grad()
     def feature_noise(self) -> Tensor:
-        """Variance of an observation averaged over the prior of z, [D] or [1]. It is looked at, not learnt from."""
-        var: Tensor = self.decoder(self.anchors)[1]
+        """Variance of an observation averaged over the prior of z, [D] or [1]; nothing is learned from it."""
+        var: Tensor = self.decoder(self.prior_draws)[1]
         return var if var.ndim == 1 else var.mean(0)
 
     @property
     def hyperparameters(self) -> list[nn.Parameter]:
-        """All that is learnt but the encoder."""
+        """Everything that is learned except the encoder."""
         return list(self.decoder.parameters())
 
     def forward(self, X: Tensor, rows: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
-        """Negative ELBO in nats for each entry of the data, estimated from a batch."""
-        Z, log_prior = latents(self, X, rows, generator)
+        """The negative ELBO in nats per value, estimated from a batch."""
+        Z, log_prior = self.draw_latents(X, rows, generator)
         return -(log_density(X, *self.decoder(Z)) + log_prior).sum() / X.numel()
 
-    def parameter_groups(self, learning_rate: float, hyper_learning_rate: float) -> list[dict[str, object]]:
-        """Groups for Adam: the encoder, then the decoder."""
-        return [
-            {"params": list(self.encoder.parameters()), "lr": learning_rate, "rows": not self.encoder.amortised},
-            {"params": self.hyperparameters, "lr": hyper_learning_rate},
-        ]
-
-    @torch.no_grad()
-    def monitor(self) -> dict[str, float]:
-        """What a progress bar shows of the model."""
-        return {"noise": float(self.feature_noise.mean())}
-
     def posterior(self, Z: Tensor | None = None) -> "NetworkPosterior":
-        """The decoder as it is. Z [S, Q] are latents to search from; by default draws of the prior."""
-        return NetworkPosterior(self.decoder, self.anchors if Z is None else Z)
+        """The decoder as it is now. Z [S, Q] are latents to search from; by default, draws of the prior."""
+        return NetworkPosterior(self.decoder, self.prior_draws if Z is None else Z)
 
 
 class NetworkPosterior(Predictive):

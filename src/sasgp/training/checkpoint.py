@@ -1,11 +1,10 @@
 """Checkpoints: a file to go on from, whole at every moment.
 
-A checkpoint is written to a temporary name in the same folder, synced, and renamed over the previous one, which stays
-until then. Reading is `weights_only`: a file never runs code. What it holds besides the state of training is a
-fingerprint of data and settings, so that going on with others is an error that says which differ.
+Reading is `weights_only`: a file never runs code. Besides the state of training, a checkpoint holds a fingerprint of
+data and settings, so that going on with others is an error that says which differ.
 
-Where a checkpoint cannot be written (disk full, folder read-only) training goes on: there is one warning, the last good
-checkpoint stays, and the next one is tried when it is due.
+Where a checkpoint cannot be written (disk full, folder read-only), training goes on. There is one warning, the last
+good checkpoint stays, and the next one is tried when it is due.
 """
 
 import hashlib
@@ -16,7 +15,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,23 +24,34 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sasgp.data.files import real_path, remove_leftovers, replacing
 from sasgp.errors import InputError
 
-__all__ = ["CheckpointWarning", "Interrupted", "Keeper", "Signals", "differences", "fingerprint", "read", "write"]
+__all__ = [
+    "CheckpointWarning",
+    "Checkpointer",
+    "Interrupted",
+    "Signals",
+    "differences",
+    "fingerprint",
+    "read",
+    "resolve",
+    "write",
+]
 
-NAME = "checkpoint.pt"  # where a folder is given
-FORMAT = 1
+NAME = "checkpoint.pt"  # of the file, where a folder is given
+FORMAT = 2
 EVERY = 180.0  # seconds, within an epoch
 SHARE = 0.05  # of the time that saving may take after short epochs
 SAMPLED_ROWS = 256
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint could not be written. Training goes on; the last good one stays."""
+    """A checkpoint could not be written. Training goes on, and the last good checkpoint stays."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training was asked to stop, and did after a step. `path` is the checkpoint, None where none could be written."""
+    """A signal stopped training after a step. `path` is the checkpoint, or None if none could be written."""
 
     def __init__(self, signal_number: int, path: Path | None, step: int) -> None:
         saved = "no checkpoint could be written" if path is None else f"go on with fit(X, resume={str(path)!r})"
@@ -53,58 +63,52 @@ class Interrupted(KeyboardInterrupt):
 
 
 def resolve(path: str | os.PathLike[str]) -> Path:
-    """The file that a path means: a folder's is its checkpoint.pt."""
-    path = Path(os.path.realpath(Path(path).expanduser()))
+    """The file that a path means: for a folder, checkpoint.pt in it."""
+    path = real_path(path)
     return path / NAME if path.is_dir() else path
 
 
 def write(path: Path, state: Mapping[str, Any]) -> None:
-    """Replace a checkpoint in one step: at any moment the path holds a whole one. Raises OSError."""
+    """Replace a checkpoint in one step. Raises OSError."""
     content = io.BytesIO()
     torch.save({"sasgp checkpoint": FORMAT, **state}, content)  # torch's own file writer hides why a disk refuses
-    temporary = path.with_name(f".{path.name}.tmp")  # one writer, one name: what a kill leaves is overwritten
-    try:
-        with temporary.open("wb") as file:
-            file.write(content.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink()  # a full disk needs the space
-        raise
-    with suppress(OSError):  # make the new name survive a loss of power; Windows cannot open a folder
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    remove_leftovers(path)
+    with replacing(path) as temporary:
+        temporary.write_bytes(content.getbuffer())
 
 
 def read(path: Path) -> dict[str, Any]:
     """A checkpoint's contents, on the CPU. Raises InputError where there is none to read."""
     if not path.is_file():
-        raise InputError(f"resume must name a checkpoint, or a folder with {NAME}. Got {path}, which is no file.")
+        raise InputError(
+            f"resume must name a checkpoint, or a folder with {NAME}. {path} is no file.", argument="resume"
+        )
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        if state["sasgp checkpoint"] > FORMAT:
-            raise InputError(f"{path} was written by a newer sasgp: upgrade sasgp.")
-    except InputError:
-        raise
-    except Exception as error:  # whatever torch raises of a damaged or foreign file
+        state = dict(torch.load(path, map_location="cpu", weights_only=True))
+        version = int(state["sasgp checkpoint"])
+    except Exception as error:  # whatever torch raises about a damaged or foreign file
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(
-            f"resume must name a checkpoint that sasgp wrote. Got {path}, which cannot be read as one: {reason}. "
-            "Start again without resume."
+            f"resume must name a checkpoint that sasgp wrote. {path} cannot be read as one: {reason}. "
+            "Start again without resume.",
+            argument="resume",
         ) from error
-    return dict(state)
+    if version > FORMAT:
+        raise InputError(f"{path} was written by a newer sasgp. Upgrade sasgp to go on from it.", argument="resume")
+    if version < FORMAT:
+        raise InputError(
+            f"{path} was written by a development version of sasgp that this one cannot read. Start again without "
+            "resume.",
+            argument="resume",
+        )
+    return state
 
 
 # ---------------------------------------------------------------------------------------------------- fingerprints
 
 
 def sampled(n_rows: int) -> NDArray[np.int64]:
-    """The rows whose values are part of a fingerprint."""
+    """Indices of the rows whose values are part of a fingerprint."""
     return np.unique(np.linspace(0, n_rows - 1, SAMPLED_ROWS).astype(np.int64))
 
 
@@ -141,7 +145,7 @@ def described(value: object) -> Any:
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """In words, what is not the same; nothing where all is."""
+    """In words, what is not the same; an empty string where everything is."""
     names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
     return "; ".join(f"{name}: {then.get(name)!r} in the checkpoint, {now.get(name)!r} now" for name in names)
 
@@ -149,11 +153,16 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 # ---------------------------------------------------------------------------------------------------- in training
 
 
-class Keeper:
+class Checkpointer:
     """Decides when to save, and saves.
 
-    A checkpoint is due after every epoch and after `EVERY` seconds within one. Where epochs are so short that saving
-    would take more than a twentieth of the time, some epochs are passed over.
+    A checkpoint is due after every epoch and every three minutes within one. Where epochs are so short that saving
+    would take more than a twentieth of the time, some are passed over.
+
+    Parameters
+    ----------
+    path : Path or None
+        The file to write; None writes nothing.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -161,14 +170,15 @@ class Keeper:
         self.last, self.cost = time.monotonic(), 0.0
 
     def due(self) -> bool:
-        """Within an epoch."""
+        """Whether to save now, within an epoch."""
         return self.path is not None and time.monotonic() - self.last > EVERY
 
     def due_after_epoch(self) -> bool:
+        """Whether to save now, at the end of an epoch."""
         return self.path is not None and SHARE * (time.monotonic() - self.last) >= self.cost
 
     def save(self, state: Mapping[str, Any]) -> bool:
-        """Write a checkpoint, or warn once where that fails. Returns whether it was written."""
+        """Write a checkpoint, or warn once if that fails. Returns whether it was written."""
         assert self.path is not None
         started = time.monotonic()
         try:
@@ -192,7 +202,7 @@ class Keeper:
 
 
 class Signals:
-    """What Ctrl-C and SIGTERM asked for while training: `caught` is the signal's number, 0 for none."""
+    """Ctrl-C and SIGTERM during training: `caught` is the number of the signal that came, or 0."""
 
     def __init__(self) -> None:
         self.caught = 0
@@ -204,7 +214,7 @@ class Signals:
 
     @contextmanager
     def watched(self, wanted: bool = True) -> Iterator["Signals"]:
-        """Catch them inside of the block, in the main thread: Python delivers signals to no other."""
+        """Catch signals inside of the block, in the main thread: Python delivers them to no other."""
         if not wanted or threading.current_thread() is not threading.main_thread():
             yield self
             return

@@ -1,8 +1,8 @@
-"""Layouts: positions for rows that keep neighbours together, for the latents to start from.
+"""Layouts: positions of rows that keep neighbours together, for the latents to start from.
 
-Some are by name, which a seed makes repeatable; any object with scikit-learn's `fit_transform` makes one, too. Large
-data are laid out by a random subset, which the encoder then generalises from. `umap` and `tsne` need packages of the
-extra `layouts`, imported where they are used alone.
+A layout has a name and is repeatable by a seed, or any object with scikit-learn's `fit_transform` makes it. Large data
+are laid out by a random subset, from which the encoder generalises. "umap" and "tsne" need packages of the extra
+`layouts`, which are imported only where they are used.
 """
 
 import copy
@@ -22,10 +22,10 @@ from sasgp.errors import InputError
 __all__ = ["NAMES", "check_installed", "fitted", "lay_out", "max_rows", "threads_kept"]
 
 NAMES = ("spectral", "tsne", "umap")
-PACKAGES = {"tsne": ("openTSNE", "openTSNE"), "umap": ("umap", "umap-learn")}  # module, and what pip calls it
-MAX_ROWS = 60_000  # all of MNIST: minutes. The encoder hardly learns more from more
-SPECTRAL_ROWS = 5000  # a dense matrix of so many rows: 200 MB, and a few seconds
-MAX_VALUES = 200_000_000  # of a subset, 800 MB in float32
+PACKAGES = {"tsne": ("openTSNE", "openTSNE"), "umap": ("umap", "umap-learn")}  # module, and its name for pip
+MAX_ROWS = 60_000  # minutes; the encoder hardly learns more from more rows
+SPECTRAL_ROWS = 5000  # a dense matrix: 200 MB, and a few seconds
+MAX_VALUES = 200_000_000  # of a subset: 800 MB in float32
 
 NEIGHBOURS = 15  # UMAP's default; also the scale of a row's surroundings in the spectral layout
 COUPLING = 1e-6  # between any two rows, so that a graph in pieces has one layout
@@ -35,17 +35,18 @@ Array = NDArray[np.floating[Any]]
 
 
 def max_rows(init: object, n_features: int) -> int:
-    """Rows that are laid out at the most."""
+    """The largest number of rows that are laid out."""
     return min(SPECTRAL_ROWS if init == "spectral" else MAX_ROWS, max(1000, MAX_VALUES // n_features))
 
 
 def check_installed(name: str) -> None:
-    """Raise InputError where a layout needs a package that is not there."""
+    """Raise InputError where a layout needs a package that is not installed."""
     module, package = PACKAGES.get(name, ("sasgp", "sasgp"))
     if importlib.util.find_spec(module) is None:
         raise InputError(
-            f"init={name!r} needs the package {package}. Got an installation without it: pip install {package}, "
-            "or choose init='spectral' or 'pca'."
+            f"init={name!r} needs the package {package}, which is not installed. Run pip install {package}, or choose "
+            "init='spectral' or 'pca'.",
+            argument="init",
         )
 
 
@@ -61,27 +62,28 @@ def lay_out(init: Any, X: Array, n_components: int, seed: int) -> Array:
     n_components : int
         Q.
     seed : int
-        numpy's global random state is as before in the end, whatever a package does with it.
+        numpy's global random state is restored afterwards, whatever a package does with it.
     """
     X = X - X.mean(0)  # distances are the same, and float32 keeps more of their digits
     named = {"spectral": _spectral, "tsne": _tsne, "umap": lambda *how: _umap(*how).embedding_}
     if isinstance(init, str) and (len(X) <= 2 * NEIGHBOURS or not X.any()):
-        init = "spectral"  # where all are neighbours of all, the others have nothing to go by, and fail
+        init = "spectral"  # where all rows are neighbours of all, the others fail
     with _global_numpy_state_restored(seed), threads_kept():
         Z = named[init](X, n_components, seed) if isinstance(init, str) else _own(init, X, seed)
     Z = np.asarray(Z, np.float64)
     if Z.shape != (len(X), n_components) or not np.isfinite(Z).all():
         got = f"shape {Z.shape}" if Z.shape != (len(X), n_components) else "values that are not finite"
         raise InputError(
-            f"The layout of init must hold finite numbers, a row of n_components={n_components} for each of the "
-            f"{len(X)} rows that it was given. Got {got} from {init if isinstance(init, str) else type(init).__name__}."
+            f"The layout of init must have n_components={n_components} finite numbers for each of the {len(X)} rows. "
+            f"{init if isinstance(init, str) else type(init).__name__} returned {got}.",
+            argument="init",
         )
     return Z
 
 
 @contextmanager
 def threads_kept() -> Iterator[None]:
-    """Leave torch the threads that it has: numba, which UMAP is made with, gives all programs of OpenMP all cores."""
+    """Restore torch's number of threads: numba, which UMAP uses, gives OpenMP all cores."""
     threads = torch.get_num_threads()
     try:
         yield
@@ -90,7 +92,7 @@ def threads_kept() -> Iterator[None]:
 
 
 def fitted(name: str, X: Array, n_components: int, seed: int) -> Any:
-    """What "tsne" or "umap" leaves of centred rows X [N, D]: it has a `transform`, which places new ones."""
+    """A "tsne" or "umap" object fitted to centred rows X [N, D]; its `transform` places new rows."""
     check_installed(name)
     with _global_numpy_state_restored(seed):
         return {"tsne": _tsne, "umap": _umap}[name](X, n_components, seed)
@@ -106,29 +108,21 @@ def _own(layout: Any, X: Array, seed: int) -> Any:
 def _spectral(X: Array, n_components: int, seed: int) -> Array:
     """Laplacian eigenmaps of a graph in which every row has its own scale (Zelnik-Manor & Perona, 2004).
 
-    w_ij = exp(−‖x_i − x_j‖² / s_i s_j) with s_i the distance of the 15th neighbour; d_i = Σ_j w_ij. The layout is the
-    solutions of w z = λ d z with the largest λ, but for the first, which is constant.
+    The weight between two rows is w_ij = exp(−‖x_i − x_j‖² / s_i s_j), with s_i the distance of the 15th neighbour.
     """
-    from scipy.sparse.linalg import eigsh
+    from sklearn.manifold import spectral_embedding
     from sklearn.metrics import euclidean_distances
 
     N, Q = len(X), n_components
     squares = euclidean_distances(X.astype(np.float64), squared=True)  # [N, N]
     s = np.sqrt(np.partition(squares, min(NEIGHBOURS, N - 1), axis=1)[:, min(NEIGHBOURS, N - 1)])
-    s = np.maximum(s, 1e-6 * s.max() or 1.0)  # a row with as many copies has none
+    s = np.maximum(s, 1e-6 * s.max() or 1.0)  # a row with 15 copies of itself has no scale
     W = np.exp(-squares / np.outer(s, s)) + COUPLING
-    d = np.sqrt(W.sum(1))
-    W /= np.outer(d, d)  # symmetric, with the same λ and v = √d z
-    if N <= 10 * (Q + 1):
-        values, V = np.linalg.eigh(W)
-        V = V[:, ::-1][:, 1 : Q + 1]
-    else:
-        values, V = eigsh(W, Q + 1, which="LA", v0=np.random.default_rng(seed).normal(size=N))
-        V = V[:, np.argsort(-values)[1:]]
-    Z = V / d[:, None]
-    Z /= np.maximum(Z.std(0), np.finfo(float).tiny)  # an eigenvector has no length ...
-    Z *= np.where(Z[np.abs(Z).argmax(0), np.arange(Z.shape[1])] < 0, -1.0, 1.0)  # ... and no sign
-    return np.pad(Z, ((0, 0), (0, Q - Z.shape[1])))  # of Q rows or fewer there are no more
+    # Of few rows scikit-learn computes all eigenvectors, where it is told lobpcg
+    solver = "lobpcg" if N <= 5 * (Q + 1) else "arpack"
+    Z = spectral_embedding(W, n_components=Q, eigen_solver=solver, random_state=seed)
+    Z /= np.maximum(Z.std(0), np.finfo(float).tiny)  # an eigenvector has no length of its own
+    return np.pad(Z, ((0, 0), (0, Q - Z.shape[1])))  # Q rows or fewer have no more dimensions
 
 
 def _tsne(X: Array, n_components: int, seed: int) -> Any:
@@ -136,8 +130,9 @@ def _tsne(X: Array, n_components: int, seed: int) -> Any:
 
     if n_components > 2:
         raise InputError(
-            f"init='tsne' makes layouts of 1 or 2 dimensions. Got n_components={n_components}; use init='umap' or "
-            "'spectral'."
+            f"init='tsne' makes layouts of 1 or 2 dimensions, but n_components is {n_components}. Use init='umap' or "
+            "'spectral'.",
+            argument="init",
         )
     return TSNE(
         n_components=n_components,
@@ -155,13 +150,13 @@ def _umap(X: Array, n_components: int, seed: int) -> Any:
         n_components=n_components,
         n_neighbors=NEIGHBOURS,
         random_state=seed,
-        n_jobs=1,  # what a seed means for UMAP; said, lest it warns
+        n_jobs=1,  # UMAP needs it for a seed to count, and warns without it
     ).fit(X.astype(np.float32))
 
 
 @contextmanager
 def _global_numpy_state_restored(seed: int) -> Iterator[None]:
-    """For packages that draw from numpy's global state although they were given a seed."""
+    """Seed and restore numpy's global state, from which some packages draw although they were given a seed."""
     before = np.random.get_state()  # noqa: NPY002
     np.random.seed(seed)  # noqa: NPY002
     try:

@@ -1,167 +1,214 @@
-"""What an estimator does while its model trains: history, held-out loss, checkpoints, signals, several processes.
+"""A training run around the loop: history, held-out loss, checkpoints, signals, several processes.
 
-The loop itself (`sasgp.training.loop`) knows none of this, and neither knows the other's files.
+The loop itself (`sasgp.training.loop`) knows none of this.
 """
 
 import copy
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from sasgp.training.checkpoint import Interrupted, Keeper, Signals
+from sasgp.data.rows import ArrayRows
+from sasgp.models.anchor import Anchor
+from sasgp.models.base import LatentModel
+from sasgp.training.checkpoint import Checkpointer, Interrupted, Signals
 from sasgp.training.distributed import agreed, anywhere
-from sasgp.training.loop import Epoch, Ranks, Rows, Training
+from sasgp.training.loop import Epoch, Ranks, Training
 from sasgp.training.progress import progress_bar
 
-__all__ = ["Callback", "fit_model"]
+__all__ = ["Plan", "Run", "default_epochs"]
 
-STEPS, MIN_EPOCHS, MAX_EPOCHS = 1000, 3, 1000  # max_epochs=None takes about so many steps, within these bounds
-
-Callback = Callable[[Any, dict[str, Any]], None]  # called with the estimator and the record of an epoch
+Record = dict[str, Any]  # of an epoch: its number, loss, noise and so on
 
 
-class Fitted(Protocol):
-    """What of an estimator is needed here."""
-
-    model_: Any
-    history_: list[dict[str, Any]]
-    seed_: int
-    batch_size_: int
-    max_epochs: int | None
-    hyper_learning_rate: float
-    early_stopping: int | None
-    verbose: bool
-
-    def encoder_rate(self) -> float: ...
-
-    def torch_device(self) -> torch.device: ...
-
-
-def fit_model(
-    estimator: Fitted,
-    rows: Rows,
-    *,
-    ranks: Ranks,
-    held_out_loss: Callable[[], float] | None,
-    keeper: Keeper,
-    fingerprint: Mapping[str, Any],
-    saved: Mapping[str, Any] | None,
-    callback: Callback | None,
-) -> None:
-    """Train `estimator.model_` and fill `history_`, from the start or from a checkpoint's contents.
+@dataclass(frozen=True)
+class Plan:
+    """How a model is trained.
 
     Parameters
     ----------
-    estimator, rows, ranks
-    held_out_loss : callable, optional
-        The loss that early stopping watches.
-    keeper : Keeper
+    batch_size : int
+        B, of every process.
+    max_epochs : int or None
+        None takes `default_epochs`.
+    learning_rate, hyper_learning_rate : float
+        Peaks of the schedule, for the encoder and for everything else.
+    early_stopping : int or None
+        Epochs without improvement on held-out rows after which training stops.
+    seed : int
+    verbose : bool
+        Whether progress is shown.
+    """
+
+    batch_size: int
+    max_epochs: int | None
+    learning_rate: float
+    hyper_learning_rate: float
+    early_stopping: int | None
+    seed: int
+    verbose: bool = False
+
+
+def default_epochs(steps_per_epoch: int) -> int:
+    """As many epochs as make about 1000 steps, but at least 3 and at most 1000."""
+    return min(max(3, math.ceil(1000 / steps_per_epoch)), 1000)
+
+
+class Run:
+    """Trains a model from its start, or from what a checkpoint saved.
+
+    Parameters
+    ----------
+    model : LatentModel
+    rows : ArrayRows
+        The rows to train on.
+    plan : Plan
+    ranks : Ranks
+        The processes that train together.
+    checkpointer : Checkpointer
         Where checkpoints go, if anywhere. Rank 0 writes them.
     fingerprint : mapping
         Of data and settings, for the checkpoint.
+    history : list
+        One record per epoch is added to it.
+    held_out_loss : callable, optional
+        The loss that early stopping watches.
+    on_epoch : callable, optional
+        Called with the record of each epoch, in rank 0.
     saved : mapping, optional
-        The checkpoint to go on from.
-    callback : callable, optional
-        Called after every epoch, in rank 0.
+        The contents of the checkpoint to go on from.
     """
-    model, device = estimator.model_, estimator.torch_device()
-    # Plain numbers: numpy's own would make a checkpoint that `weights_only` refuses
-    groups = model.parameter_groups(estimator.encoder_rate(), float(estimator.hyper_learning_rate))
-    best: dict[str, Any] = {"loss": math.inf, "state": None, "patience": 0}
-    estimator.history_ = []
-    steps_per_epoch = math.ceil(len(rows) / (estimator.batch_size_ * ranks.world))
-    epochs = int(estimator.max_epochs or 0) or min(max(MIN_EPOCHS, math.ceil(STEPS / steps_per_epoch)), MAX_EPOCHS)
-    if saved is not None:
-        epochs, best, estimator.history_ = saved["epochs"], dict(saved["best"]), list(saved["history"])
-    elif ranks.world > 1:
-        _same_everywhere(model.state_dict().values(), ranks)
 
-    signals = Signals()
-    first = ranks.rank == 0
-    training = Training(
-        model,
-        rows,
-        groups,
-        batch_size=estimator.batch_size_,
-        max_epochs=epochs,
-        seed=estimator.seed_,
-        pause=lambda: bool(signals.caught) or (first and keeper.due()),
-        ranks=ranks,
-    )
-    if saved is not None:
-        training.load_state_dict(saved["training"])
+    def __init__(
+        self,
+        model: LatentModel,
+        rows: ArrayRows,
+        plan: Plan,
+        *,
+        ranks: Ranks,
+        checkpointer: Checkpointer,
+        fingerprint: Mapping[str, Any],
+        history: list[Record],
+        held_out_loss: Callable[[], float] | None = None,
+        on_epoch: Callable[[Record], None] | None = None,
+        saved: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model, self.rows, self.plan, self.ranks = model, rows, plan, ranks
+        self.checkpointer, self.fingerprint, self.history = checkpointer, dict(fingerprint), history
+        self.held_out_loss, self.on_epoch = held_out_loss, on_epoch
+        self.signals = Signals()
+        self.best: dict[str, Any] = {"loss": math.inf, "state": None, "patience": 0}
+        self.epochs = plan.max_epochs or default_epochs(math.ceil(len(rows) / (plan.batch_size * ranks.world)))
+        if saved is not None:
+            self.epochs, self.best = saved["epochs"], dict(saved["best"])
+            history.extend(saved["history"])
+            anchor = saved["anchor"]
+            model.anchor = None if anchor is None else Anchor(**anchor | {"targets": anchor["targets"].to(rows.device)})
+        elif ranks.world > 1:
+            anchored = [] if model.anchor is None else [model.anchor.targets]
+            _same_everywhere([*model.state_dict().values(), *anchored], ranks)
+        self.training = Training(
+            model,
+            rows,
+            model.parameter_groups(plan.learning_rate, plan.hyper_learning_rate),
+            batch_size=plan.batch_size,
+            max_epochs=self.epochs,
+            seed=plan.seed,
+            pause=lambda: bool(self.signals.caught) or (self.first and checkpointer.due()),
+            ranks=ranks,
+        )
+        if saved is not None:
+            self.training.load_state_dict(saved["training"])
 
-    def save() -> bool:
-        state = {
-            "fingerprint": dict(fingerprint),
-            "seed": estimator.seed_,
-            "epochs": epochs,
-            "history": estimator.history_,
-            "best": best,
-            "training": training.state_dict(),  # in every process: each has a part
-        }
-        written = keeper.save(state) if first and keeper.path is not None else False
-        return anywhere(ranks, written, device)  # all wait for it: none may go on from the file before it is there
+    @property
+    def first(self) -> bool:
+        """Whether this process is the one that shows and writes."""
+        return self.ranks.rank == 0
 
-    def after_epoch(epoch: Epoch) -> None:
-        if ranks.world > 1:  # running means of a module of the user's own follow the batches of each process
-            _same_everywhere(model.encoder.buffers(), ranks)
-        record = {name: value for name, value in asdict(epoch).items() if name != "monitored"}
-        record["loss"] = epoch.loss if math.isfinite(epoch.loss) else None  # JSON knows no NaN
-        estimator.history_.append(record | dict(epoch.monitored))
-        if held_out_loss is None:
-            return
-        loss = agreed(ranks, held_out_loss(), device)
-        estimator.history_[-1]["held_out_loss"] = loss
-        if loss < best["loss"]:
-            best.update(loss=loss, patience=0, state=copy.deepcopy(model.state_dict()))
-        else:
-            best["patience"] += 1
+    @property
+    def out_of_patience(self) -> bool:
+        return self.best["patience"] == self.plan.early_stopping
 
-    total = training.total_steps
-    with (
-        signals.watched(keeper.path is not None),
-        progress_bar("training", total, show=estimator.verbose and first) as update,
-    ):
+    def train(self) -> None:
+        """Train to the end, and leave the model in its best state."""
+        show = self.plan.verbose and self.first
+        with (
+            self.signals.watched(self.checkpointer.path is not None),
+            progress_bar("training", self.training.total_steps, show=show) as update,
+        ):
+            self.training.on_step = self._shown(update) if show else None
+            for epoch in () if self.out_of_patience else self.training:
+                if epoch is not None:
+                    self._after_epoch(epoch)
+                self._save_if_due(epoch)
+                if self.out_of_patience:
+                    break
+        if self.best["state"] is not None:
+            self.model.load_state_dict(self.best["state"])
+        self.model.anchor = None
+        self.model.eval()
 
+    def _shown(self, update: Callable[..., None]) -> Callable[[int, int, float], None]:
         def on_step(step: int, total: int, loss: float) -> None:
-            epoch = training.position.epoch + 1
-            update(step, f"epoch {epoch}/{epochs}  objective {-loss:.4f}  noise {model.monitor()['noise']:.3g}")
+            epoch, noise = self.training.position.epoch + 1, self.model.monitor()["noise"]
+            update(step, f"epoch {epoch}/{self.epochs}  objective {-loss:.4f}  noise {noise:.3g}")
 
-        training.on_step = on_step if estimator.verbose and first else None
-        stopped_early = best["patience"] == estimator.early_stopping
-        for epoch in training if not stopped_early else ():
-            if epoch is not None:
-                after_epoch(epoch)
-                if callback is not None and first:
-                    callback(estimator, estimator.history_[-1])
-                stopped_early = best["patience"] == estimator.early_stopping
-            last = stopped_early or training.position.epoch == epochs
-            stop = anywhere(ranks, bool(signals.caught), device)
-            due = keeper.due() if epoch is None else keeper.due_after_epoch()
-            if stop or last or anywhere(ranks, first and due, device):
-                written = save()
-                if stop and not last:
-                    raise Interrupted(signals.caught, _left(keeper, written), training.position.step)
-            if stopped_early:
-                break
-    if best["state"] is not None:
-        model.load_state_dict(best["state"])
-    model.eval()
+        return on_step
 
+    def _after_epoch(self, epoch: Epoch) -> None:
+        if self.ranks.world > 1:  # running means of a user's module follow the batches of each process
+            _same_everywhere(self.model.encoder.buffers(), self.ranks)
+        record = {name: value for name, value in asdict(epoch).items() if name != "monitored"}
+        record["loss"] = epoch.loss if math.isfinite(epoch.loss) else None  # JSON has no NaN
+        record |= dict(epoch.monitored)
+        self.history.append(record)
+        if self.held_out_loss is not None:
+            record["held_out_loss"] = loss = agreed(self.ranks, self.held_out_loss(), self.rows.device)
+            if loss < self.best["loss"]:
+                self.best.update(loss=loss, patience=0, state=copy.deepcopy(self.model.state_dict()))
+            else:
+                self.best["patience"] += 1
+        if self.on_epoch is not None and self.first:
+            self.on_epoch(record)
 
-def _left(keeper: Keeper, written: bool) -> Path | None:
-    """The checkpoint that a stop leaves: this one, or an older one where it could not be written."""
-    return keeper.path if written or (keeper.path is not None and keeper.path.exists()) else None
+    def _save_if_due(self, epoch: Epoch | None) -> None:
+        """Write a checkpoint where one is due, where a signal asks for an end, and at the end."""
+        device, position = self.rows.device, self.training.position
+        last = self.out_of_patience or position.epoch == self.epochs
+        stop = anywhere(self.ranks, bool(self.signals.caught), device)
+        due = self.checkpointer.due() if epoch is None else self.checkpointer.due_after_epoch()
+        if stop or last or anywhere(self.ranks, self.first and due, device):
+            written = self._save()
+            if stop and not last:
+                raise Interrupted(self.signals.caught, self._checkpoint_left(written), position.step)
+
+    def _save(self) -> bool:
+        anchor = self.model.anchor
+        state = {
+            "fingerprint": self.fingerprint,
+            "seed": self.plan.seed,
+            "epochs": self.epochs,
+            "history": self.history,
+            "best": self.best,
+            "anchor": None if anchor is None else anchor.state(),
+            "training": self.training.state_dict(),  # in every process: each has a part
+        }
+        written = self.checkpointer.save(state) if self.first and self.checkpointer.path is not None else False
+        return anywhere(self.ranks, written, self.rows.device)  # all wait: none may go on before the file is there
+
+    def _checkpoint_left(self, written: bool) -> Path | None:
+        """The checkpoint that a stop leaves: this one, or an older one where it could not be written."""
+        path = self.checkpointer.path
+        return path if written or (path is not None and path.exists()) else None
 
 
 def _same_everywhere(tensors: Iterable[Tensor], ranks: Ranks) -> None:
-    """All processes have the numbers of rank 0, whatever their machines' rounding."""
+    """Give all processes the numbers of rank 0, whatever the rounding of their machines."""
     with torch.no_grad():
         for tensor in tensors:
             if ranks.rank:

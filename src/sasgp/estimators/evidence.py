@@ -1,0 +1,149 @@
+"""How probable data are under a trained decoder: the methods of SASGP that lead to `sasgp.gp.evidence`."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+
+from sasgp.data.memory import amount
+from sasgp.data.rows import ArrayRows
+from sasgp.errors import InputError
+from sasgp.estimators.gp import GPEstimator
+from sasgp.estimators.validation import check_curve, check_evidence, seed_of
+from sasgp.gp.evidence import Evidence, EvidenceCurve, curve, doublings, exact, sas, unbiased
+from sasgp.gp.factor import GP, memory_needed
+from sasgp.models.settings import Settings
+from sasgp.training.loop import generator
+from sasgp.training.progress import progress_bar
+
+__all__ = ["EvidenceMethods"]
+
+
+class EvidenceMethods(GPEstimator):
+    """`evidence` and `evidence_curve`."""
+
+    active_set_size_: int
+
+    def evidence(
+        self,
+        X: Any,
+        *,
+        method: Literal["exact", "sas", "unbiased"] = "exact",
+        Z: Any = None,
+        active_set_size: int | None = None,
+        batch_size: int | None = None,
+        n_estimates: int = 20,
+        dtype: Literal["float64", "float32"] = "float64",
+        random_state: Any = None,
+    ) -> Evidence:
+        """How probable rows are under the decoder, given their latents: log p(X|Z) in nats.
+
+        Z are the latents that `transform` finds; for Bayesian latents, their means. So it is the likelihood at one Z.
+        The training objective is another number: an average over q(Z), minus the divergence from the prior.
+
+        Parameters
+        ----------
+        X : array-like [N, D]
+            Usually the rows that the model was trained on. The support set is not used.
+        method : str
+            "exact": the number itself, in N³/3 operations and half of an N×N matrix.
+            "sas": the mean of the training estimate (Eq. 6) over random active sets, for A²·N operations each. It is
+            too low on average as long as larger active sets predict better.
+            "unbiased": SAS plus a random correction; its mean is the exact number. An estimate costs about N³/12.
+        Z : array-like [N, Q], optional
+            Latents where they are known, such as `embedding_` for the training rows of encoder="table".
+        active_set_size : int, optional
+            A of "sas" and "unbiased". By default, that of training.
+        batch_size : int, optional
+            Rows of one "sas" estimate, active ones included. By default, all N.
+        n_estimates : int
+            Independent repetitions of "sas" and "unbiased".
+        dtype : str
+            Precision of the factor: "float32" takes half the memory and half the time.
+        random_state : int, RandomState or None
+            None draws anew each time.
+
+        Returns
+        -------
+        Evidence
+            It has `mean`, `standard_error`, `per_value`, and the cost.
+        """
+        check_is_fitted(self)
+        rows = self._rows(X)
+        A = self._active_rows(len(rows)) if active_set_size is None else active_set_size
+        check_evidence(len(rows), method, A, batch_size, n_estimates, dtype)
+        gp, draw = self._gp(rows, Z, dtype), generator(seed_of(random_state), "evidence")
+        memory = f", {amount(memory_needed(gp, len(rows)))}" if method == "exact" else ""
+        with progress_bar(f"evidence{memory}", 1, show=self.verbose) as update:
+            if method == "exact":
+                return exact(gp, update)
+            if method == "sas":
+                return sas(gp, A, n_estimates, draw, B=batch_size, update=update)
+            return unbiased(gp, A, n_estimates, draw, update=update)
+
+    def evidence_curve(
+        self,
+        X: Any,
+        *,
+        sizes: Sequence[int] | None = None,
+        Z: Any = None,
+        n_estimates: int = 20,
+        dtype: Literal["float64", "float32"] = "float64",
+        random_state: Any = None,
+    ) -> EvidenceCurve:
+        """How well a row is predicted from `a` others drawn at random, against a: whether more would help.
+
+        Where the curve is flat at `active_set_size`, more would not help. Printing the curve says so in words, and
+        `plots.evidence_curve` draws it.
+
+        Parameters
+        ----------
+        X : array-like [N, D]
+        sizes : sequence of int, optional
+            Sizes of the active set, each below N. By default, that of the model, its halves and doubles.
+        Z, dtype, random_state
+            As for `evidence`.
+        n_estimates : int
+            Independent repetitions, each with its own active sets and predicted rows.
+
+        Returns
+        -------
+        EvidenceCurve
+            It has `sizes`, and `mean` and `standard_error` in nats per row.
+        """
+        check_is_fitted(self)
+        rows = self._rows(X)
+        A = self._active_rows(len(rows))
+        sizes = doublings(A, len(rows)) if sizes is None else sorted({*np.atleast_1d(sizes).tolist()})
+        check_curve(len(rows), sizes, n_estimates, dtype)
+        gp, draw = self._gp(rows, Z, dtype), generator(seed_of(random_state), "evidence")
+        with progress_bar("curve", 1, show=self.verbose) as update:
+            return curve(gp, sizes, A, n_estimates, draw, update=update)
+
+    def _active_rows(self, N: int) -> int:
+        """A for the evidence of N rows: that of training, or its default where everything was active."""
+        A = Settings.active_set_size if self.active_set_size is None else self.active_set_size_
+        assert A is not None
+        return min(A, N - 1)
+
+    def _gp(self, rows: ArrayRows, Z: Any, dtype: str) -> GP:
+        """Rows and their latents under the trained kernel, in float64 until they are factored."""
+        if Z is None:
+            Z = self._encode(rows)
+        elif np.shape(Z) != (len(rows), self.n_components_):
+            raise InputError(
+                f"Z must have n_components={self.n_components_} columns and one row for each of the {len(rows)} rows "
+                f"of X. Got shape {np.shape(Z)}."
+            )
+        model, mean, scales = self.model_, self.model_.mean.double(), self.posterior_.scales
+        return GP(
+            model.kernel,
+            float(self.posterior_.noise),
+            torch.as_tensor(np.asarray(Z, np.float64), device=self._device),
+            lambda index: (rows.gather(index.cpu()).double() - mean) / scales,
+            self.n_features_in_,
+            row_offset=-self.n_features_in_ * float(scales.log().mean()),
+            dtype=getattr(torch, dtype),
+        )

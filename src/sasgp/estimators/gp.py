@@ -1,0 +1,32 @@
+"""What estimators whose decoder is a Gaussian process have in common: kernel, noise, relevance of dimensions."""
+
+from typing import Any
+
+import numpy as np
+from gpytorch.kernels import Kernel
+from numpy.typing import NDArray
+
+from sasgp.estimators.base import LatentEstimator
+from sasgp.gp import kernels
+
+__all__ = ["GPEstimator"]
+
+
+class GPEstimator(LatentEstimator):
+    """A latent space with a Gaussian process as its decoder."""
+
+    @property
+    def kernel_(self) -> Kernel:
+        """The trained kernel."""
+        return self.model_.kernel
+
+    @property
+    def noise_(self) -> float | NDArray[np.floating[Any]]:
+        """The trained noise variance or, with noise="feature", that of each feature, [D]."""
+        noise = self.model_.feature_noise.numpy(force=True)
+        return noise if self.noise == "feature" else float(noise[0])
+
+    @property
+    def relevance_(self) -> NDArray[np.floating[Any]]:
+        """How much the decoder uses each latent dimension, [Q]: the spread of the latents, in lengthscales."""
+        return np.array(kernels.relevance(self.kernel_, self.embedding_))

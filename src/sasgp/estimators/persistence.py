@@ -1,0 +1,187 @@
+"""An estimator as one file, and back.
+
+Settings and what `fit` decided go into the header as JSON. The model's numbers are its `state_dict`. Loading builds the
+model from the settings and fills it, as resuming does. A kernel, encoder or layout of the user's own class is named in
+the file but never stored: loading a file runs no code.
+"""
+
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from sasgp import __version__
+from sasgp.errors import InputError
+from sasgp.estimators import neighbours, storage
+from sasgp.gp import kernels
+from sasgp.models.base import ModelSettings
+from sasgp.models.build import build
+from sasgp.models.settings import Settings
+
+__all__ = ["Persistence"]
+
+T = TypeVar("T")
+Tensors = dict[str, Tensor]
+
+
+class Persistence(Settings, BaseEstimator):
+    """`save` and `load` of an estimator."""
+
+    # What `fit` sets and a file keeps, besides tensors
+    _SAVED: ClassVar[tuple[str, ...]] = (
+        "n_features_in_",
+        "batch_size_",
+        "seed_",
+        "history_",
+        "image_shape_",
+        "_n_features_out",
+    )
+
+    model_: Any
+    posterior_: Any
+    embedding_: Any
+    n_features_in_: int
+    feature_names_in_: Any
+    seed_: int
+
+    def _model_settings(self, n_rows: int) -> ModelSettings:
+        raise NotImplementedError
+
+    def _posterior_tensors(self) -> Tensors:
+        """What a file needs, besides the model, for the trained decoder."""
+        return {}
+
+    def _restore_posterior(self, tensors: Tensors) -> None:
+        """Set the trained decoder from the model and what `_posterior_tensors` gave."""
+        raise NotImplementedError
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to one .safetensors file.
+
+        The file holds the settings, the numbers of encoder and decoder and, with SASGP and GPLVM, the support set: up
+        to `support_size` rows of the training data themselves. It holds no code, and loading it runs none.
+        """
+        check_is_fitted(self)
+        settings, arrays = self._described_settings()
+        model = {f"model.{name}": value for name, value in self.model_.state_dict().items()}
+        tensors = model | arrays | self._posterior_tensors() | {"embedding": torch.from_numpy(self.embedding_)}
+        names = getattr(self, "feature_names_in_", None)
+        header = {
+            "class": type(self).__name__,
+            "sasgp": __version__,
+            "settings": settings,
+            "fitted": {name: getattr(self, name) for name in self._SAVED},
+            "feature_names": None if names is None else [str(name) for name in names],
+        }
+        storage.write(path, header, {name: tensor.detach() for name, tensor in tensors.items()})
+        neighbours.write(path, getattr(self, "neighbours_", None), self.embedding_)
+
+    def _described_settings(self) -> tuple[dict[str, Any], Tensors]:
+        """The settings as JSON, and those that are arrays."""
+        settings, arrays = dict(self.get_params(deep=False)), {}
+        if isinstance(self.kernel, Kernel):
+            try:
+                settings["kernel"] = kernels.describe(self.kernel)
+            except kernels.CustomKernelError:
+                settings["kernel"] = {"custom": _class_name(self.kernel)}
+        if isinstance(self.encoder, nn.Module):
+            settings["encoder"] = {"custom": _class_name(self.encoder)}
+        if hasattr(self.init, "fit_transform"):
+            settings["init"] = {"custom": _class_name(self.init)}
+        elif not isinstance(self.init, str | dict):
+            settings["init"] = {"array": "init"}
+            arrays["init"] = torch.as_tensor(np.asarray(self.init, np.float64))
+        if not isinstance(self.random_state, int | np.integer | None):
+            settings["random_state"] = self.seed_
+        if self.image_shape is not None:
+            settings["image_shape"] = [int(size) for size in self.image_shape]
+        # Settings may be numpy's numbers, as from a grid search over np.arange; JSON has only Python's
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
+        return plain, arrays
+
+    @classmethod
+    def load(
+        cls, path: str | Path, *, kernel: Kernel | None = None, encoder: nn.Module | None = None, device: str = "auto"
+    ) -> Self:
+        """Read a model written by `save`.
+
+        Parameters
+        ----------
+        path : str or Path
+        kernel, encoder : optional
+            An instance of the user's own class, where the model was made with one. The file holds its numbers, never
+            its code.
+        device : str
+            Where to put the model; the file does not remember.
+        """
+        header, tensors = storage.read(path)
+        known: dict[str, type[Self]] = {c.__name__: c for c in (cls, *_subclasses(cls))}
+        name = header.get("class")
+        if name not in known:
+            raise InputError(
+                f"{path} holds a {name} model, and {cls.__name__}.load was asked to read it. Load it with "
+                f"sasgp.{name}.load."
+            )
+        settings = header["settings"] | {"device": device}
+        for part, instance in (("kernel", kernel), ("encoder", encoder)):
+            settings[part] = _own_part(path, part, settings.get(part), instance)
+            if part not in header["settings"]:
+                del settings[part]
+        # The object that made a layout stays a name: only another fit needs it
+        if isinstance(settings["init"], dict) and "array" in settings["init"]:
+            settings["init"] = tensors["init"].numpy()
+        self = known[name](**settings)
+        for attribute in self._SAVED:
+            setattr(self, attribute, header["fitted"][attribute])
+        if header["feature_names"] is not None:
+            self.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
+        self.embedding_ = tensors["embedding"].numpy()
+        self._restore(path, tensors)
+        return self
+
+    def _restore(self, path: str | Path, tensors: Tensors) -> None:
+        """Build the model and fill it from a file's tensors."""
+        Q, device = self.embedding_.shape[1], self.torch_device()
+        model = build(self._model_settings(len(self.embedding_)), self.n_features_in_, Q)
+        state = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
+        try:
+            model.load_state_dict(state)
+        except RuntimeError as error:
+            raise InputError(
+                f"The numbers in {path} do not fit the model that its settings describe: "
+                f"{' '.join(str(error).split())}. Pass a kernel and an encoder as they were when the model was made."
+            ) from error
+        self.model_ = model.eval()
+        self._restore_posterior({name: tensor.to(device) for name, tensor in tensors.items()})
+        index = neighbours.read(path, self.embedding_, device)
+        if index is not None:
+            self.neighbours_ = index
+
+
+def _own_part(path: str | Path, part: str, setting: Any, instance: Any) -> Any:
+    """A kernel or an encoder as the constructor takes it: by name, rebuilt, or the instance that the user passes."""
+    custom = setting.get("custom") if isinstance(setting, dict) else None
+    if custom and instance is None:
+        raise InputError(
+            f"The model in {path} was made with a {part} of the class {custom}, which is not part of the file. "
+            f"Pass one: load(path, {part}={custom.rpartition('.')[2]}(...)).",
+            argument=part,
+        )
+    if instance is not None and not custom:
+        raise InputError(f"The model in {path} has a {part} of its own. Leave {part} out.", argument=part)
+    if custom:
+        return instance
+    return kernels.rebuild(setting) if part == "kernel" and isinstance(setting, dict) else setting
+
+
+def _class_name(instance: object) -> str:
+    return f"{type(instance).__module__}.{type(instance).__qualname__}"
+
+
+def _subclasses(cls: type[T]) -> list[type[T]]:
+    return [found for sub in cls.__subclasses__() for found in (sub, *_subclasses(sub))]

@@ -1,0 +1,156 @@
+"""z* of a row: where in the latent space the decoder finds the row most plausible, and how surely.
+
+The posterior p(z|x) ∝ p(x|z) p(z) of a row is known up to a constant. `refine` climbs it from several starts, for all
+rows of a block at once. `laplace` is the Gaussian of the same curvature at the top. `log_evidence` integrates over z by
+importance sampling from that Gaussian and the prior.
+
+Starts are the support points that explain the row best. Their predictions are computed once, so scoring all of them
+takes two matrix products.
+"""
+
+import math
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from sasgp.gp.objective import LOG_2PI, prior_log_density
+from sasgp.gp.posterior import Predictive
+
+__all__ = ["N_STARTS", "SupportStarts", "climb", "laplace", "log_evidence", "log_joint", "normal_points", "refine"]
+
+N_STARTS = 4  # that are climbed from
+SEARCH_SHARE = 4  # a quarter of the steps is taken from every start; the best then goes on alone
+STEP_SIZE = 0.05  # in units of a latent space of unit variance
+DIFFERENCE = 1e-3  # in the same units: the distance at which gradients are compared
+
+
+def log_joint(posterior: Predictive, X: Tensor, Z: Tensor) -> Tensor:
+    """The log joint density log p(x|z) + log p(z) of each row, [M]."""
+    return posterior.log_density(X, Z) + prior_log_density(Z)
+
+
+class SupportStarts:
+    """The latents of support points by how well each explains a row.
+
+    Parameters
+    ----------
+    posterior : Predictive
+        Its predictions at its own support points are computed here, once.
+    """
+
+    def __init__(self, posterior: Predictive) -> None:
+        mean, var = posterior.predict(posterior.Z)
+        mean = (mean - posterior.mean).double()  # centred, so that the squares below cancel less
+        c = var.double().expand_as(mean)  # [S, D]
+        self.posterior = posterior
+        self.precision, self.weighted = (1 / c).T, (mean / c).T  # [D, S]
+        # −½ Σ_d [ log 2π c + m²/c ] + log p(z_s): what does not depend on the row
+        prior = prior_log_density(posterior.Z).double()
+        self.constant = prior - 0.5 * (LOG_2PI + c.log() + mean.square() / c).sum(1)  # [S]
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Latents [M, n, Q] of the n best support points for each of the rows X [M, D]."""
+        # log N(x | m_s, c_s) + log p(z_s), with Σ_d (x−m)²/c = x²·(1/c) − 2 x·(m/c) + m²·(1/c)
+        X = (X - self.posterior.mean).double()
+        score = self.constant + X @ self.weighted - 0.5 * X.square() @ self.precision  # [M, S]
+        return self.posterior.Z[score.topk(min(N_STARTS, score.shape[1]), dim=1).indices]
+
+
+def refine(posterior: Predictive, X: Tensor, starts: Tensor, steps: int) -> Tensor:
+    """Latents [M, Q] of rows X [M, D] whose joint density is no lower than that of any start [M, n, Q].
+
+    With steps=0 they are the best starts. Otherwise each of the best few starts is climbed from for a quarter of the
+    steps, and the best of these for the rest.
+    """
+    M, n, _ = starts.shape
+    with torch.no_grad():
+        value = torch.stack([log_joint(posterior, X, starts[:, i]) for i in range(n)], 1)  # [M, n]
+    every = torch.arange(M, device=X.device)
+    if not steps:
+        return starts[every, value.argmax(1)]
+    few = min(N_STARTS, n)
+    starts = starts[every[:, None], value.topk(few, dim=1).indices]  # [M, few, Q]
+    search = steps // SEARCH_SHARE
+    Z, value = climb(posterior, X.repeat_interleave(few, 0), starts.flatten(0, 1), search)
+    best = value.view(M, few).argmax(1)
+    return climb(posterior, X, Z.view(M, few, -1)[every, best], steps - search)[0]
+
+
+def climb(
+    posterior: Predictive, X: Tensor, Z: Tensor, steps: int, cost: Callable[[Tensor], Tensor | float] = lambda Z: 0.0
+) -> tuple[Tensor, Tensor]:
+    """Adam on z for each row by itself. Returns the best z seen and its log joint, so no row ends below its start.
+
+    `cost` of a place, [M], is subtracted from the log joint.
+    """
+    Z = Z.detach().clone().requires_grad_()
+    optimiser = torch.optim.Adam([Z], lr=STEP_SIZE)
+    best_Z, best = Z.detach().clone(), torch.full((len(Z),), -torch.inf, dtype=Z.dtype, device=Z.device)
+    for step in range(steps + 1):
+        with torch.enable_grad():
+            value = log_joint(posterior, X, Z) - cost(Z)
+            better = value.detach() > best
+            best_Z[better], best[better] = Z.detach()[better], value.detach()[better]
+            if step < steps:
+                optimiser.param_groups[0]["lr"] = STEP_SIZE * (1 - step / steps)
+                (Z.grad,) = torch.autograd.grad(-value.sum(), Z)
+                optimiser.step()
+    return best_Z, best
+
+
+def laplace(posterior: Predictive, X: Tensor, Z: Tensor) -> Tensor:
+    """Factors F [M, Q, Q] of the Gaussians N(z*, F Fᵀ) that have the curvature of p(z|x) at each row's z*.
+
+    The precision is −∂²/∂z² log p(x, z), by central differences of the gradient. The prior alone contributes I to it.
+    Where the likelihood takes some of that away, between two modes or before the top is reached, I is kept: nothing
+    that was observed makes z less certain than the prior.
+    """
+    X, Z = X.double(), Z.double()
+
+    def gradient(at: Tensor) -> Tensor:
+        with torch.enable_grad():
+            at = at.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(log_joint(posterior, X, at).sum(), at)
+        return slope
+
+    shifts = DIFFERENCE * torch.eye(Z.shape[1], dtype=Z.dtype, device=Z.device)
+    H = torch.stack([gradient(Z + shift) - gradient(Z - shift) for shift in shifts], 1) / (2 * DIFFERENCE)
+    # −½ (H + Hᵀ) = U diag(w) Uᵀ          F = U diag(w)^−½
+    w, U = torch.linalg.eigh(-0.5 * (H + H.mT))
+    F: Tensor = U / w.clamp_min(1).sqrt()[:, None, :]
+    return F
+
+
+def normal_points(n: int, Q: int, seed: int) -> Tensor:
+    """Points [n, Q] that together are spread like N(0, I), while each by itself is a draw: scrambled Sobol."""
+    from scipy.stats import qmc
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # any n will do, not only powers of 2
+        points = qmc.MultivariateNormalQMC([0.0] * Q, rng=seed).random(n)
+    return torch.from_numpy(points)
+
+
+def log_evidence(posterior: Predictive, X: Tensor, Z: Tensor, F: Tensor, epsilon: Tensor) -> Tensor:
+    """The log density log p(x) [M] of rows X [M, D] by importance sampling; ε [K, Q] are the points of a N(0, I).
+
+    Half of the samples are z* + F ε; the other half come from the prior, for modes other than that of z*. No weight is
+    then above 2 p(x|z), so the estimate converges wherever z* is. Its exponential is unbiased; the logarithm is too low
+    on average, and less so with more samples.
+    """
+    # p(x) = ∫ p(x|z) p(z) dz ≈ 1/K Σ_k p(x, z_k) / q(z_k)          q = a N(z*, F Fᵀ) + (1−a) N(0, I)
+    X, Z, F, epsilon = X.double(), Z.double(), F.double(), epsilon.to(X.device)
+    near = (len(epsilon) + 1) // 2
+    log_a, log_b = math.log(near / len(epsilon)), math.log1p(-near / len(epsilon)) if len(epsilon) > 1 else -math.inf
+    F_inv, log_det = torch.linalg.inv(F), torch.linalg.slogdet(F).logabsdet
+    log_w = []
+    with torch.no_grad():
+        for k, e in enumerate(epsilon):
+            z = Z + F @ e if k < near else e.expand_as(Z)
+            log_prior = prior_log_density(z)  # [M]
+            log_near = prior_log_density((F_inv @ (z - Z)[:, :, None])[:, :, 0]) - log_det
+            log_q = torch.logaddexp(log_a + log_near, log_b + log_prior)
+            log_w.append(posterior.log_density(X, z) + log_prior - log_q)
+    return torch.logsumexp(torch.stack(log_w), 0) - math.log(len(epsilon))

@@ -1,0 +1,171 @@
+"""What every model is: an encoder and a decoder under one objective, and the draws of latents in a training step."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from sasgp.gp.objective import kl_to_prior, prior_log_density
+from sasgp.models.anchor import Anchor
+from sasgp.models.encoders import Encoder
+
+if TYPE_CHECKING:
+    from gpytorch.kernels import Kernel
+
+__all__ = ["NOISE_SD", "LatentModel", "ModelSettings", "blurred", "drawn", "noise_bytes"]
+
+NOISE_SD = math.sqrt((128**2 - 1) / 3)  # of `noise_bytes`
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """The settings that shape a model, with what the data decide filled in.
+
+    Parameters
+    ----------
+    kind : type of LatentModel
+    latents : str
+        "bayesian" or "point".
+    encoder : str or Module
+        "network", "conv", "table", or a module of the user's.
+    kernel : str or gpytorch.kernels.Kernel
+    noise : str
+        "shared" or "feature".
+    encoder_noise : float
+        Noise on the encoder's input, in standard deviations of the decoder's noise.
+    n_rows : int
+        N, which a table of latents has to know.
+    image_shape : sequence of int or None
+        The shape of a row as an image, for "conv".
+    active_set_size, n_inducing, output, variance
+        Of the models that have them.
+    dtype, device
+        Of every tensor. No device is the CPU.
+    """
+
+    kind: "type[LatentModel]"
+    latents: Literal["bayesian", "point"]
+    encoder: "str | nn.Module"
+    kernel: "str | Kernel"
+    noise: Literal["shared", "feature"]
+    encoder_noise: float
+    n_rows: int
+    image_shape: Sequence[int] | None = None
+    active_set_size: int | None = None
+    n_inducing: int = 0
+    output: Literal["linear", "sigmoid"] = "linear"
+    variance: Literal["shared", "head", "mean"] = "shared"
+    dtype: torch.dtype = torch.float32
+    device: torch.device | None = None
+
+    @property
+    def bayesian(self) -> bool:
+        """Whether every latent has a variance."""
+        return self.latents == "bayesian"
+
+    @property
+    def by_feature(self) -> bool:
+        """Whether every feature has a scale of its own."""
+        return self.noise == "feature"
+
+
+class LatentModel(nn.Module):
+    """An encoder and a decoder under one objective.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        q(z|x).
+    encoder_noise : float
+        s, the noise on the encoder's input during training, in units of σ.
+
+    Attributes
+    ----------
+    anchor : Anchor or None
+        What keeps rows near their places in a layout during training. It is not learned, so it is no part of the state.
+    """
+
+    settle_rate = 0.05  # learning rate at which the decoder is fitted to a layout, before all is trained
+
+    def __init__(self, encoder: Encoder, encoder_noise: float = 0.0) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.encoder_noise = encoder_noise
+        self.anchor: Anchor | None = None
+
+    @classmethod
+    def build(cls, encoder: Encoder, encoder_noise: float, settings: ModelSettings, D: int, Q: int) -> "LatentModel":
+        """A model of the right shape for D features and Q dimensions; `training.initialise` or a file fills it."""
+        raise NotImplementedError
+
+    @property
+    def feature_noise(self) -> Tensor:
+        """The variance of an observation around the decoder's function: [1] for all features, or [D]."""
+        raise NotImplementedError
+
+    @property
+    def hyperparameters(self) -> list[nn.Parameter]:
+        """Everything that is learned except the encoder."""
+        raise NotImplementedError
+
+    def forward(self, X: Tensor, rows: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
+        """The loss: the negative objective in nats per value, estimated from a batch X [B, D] of n_total rows."""
+        raise NotImplementedError
+
+    def parameter_groups(self, learning_rate: float, hyper_learning_rate: float) -> list[dict[str, Any]]:
+        """Groups for Adam: the encoder, then everything else."""
+        return [
+            {"params": list(self.encoder.parameters()), "lr": learning_rate, "rows": not self.encoder.amortised},
+            {"params": self.hyperparameters, "lr": hyper_learning_rate},
+        ]
+
+    def monitor(self) -> dict[str, float]:
+        """What a progress bar shows of the model."""
+        return {"noise": float(self.feature_noise.detach().mean())}
+
+    def draw_latents(self, X: Tensor, rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Latents [B, Q] of a batch, and what each adds to the objective, [B].
+
+        That is −KL[q(z) ‖ N(0, I)] or log N(z | 0, I), minus the cost of leaving the layout where there is an anchor.
+        With an anchor, the objective is no bound on the evidence.
+        """
+        seen = blurred(X, self.encoder, self.encoder_noise, self.feature_noise, generator)
+        mu, var = self.encoder(seen, rows)
+        Z, log_prior = drawn(mu, var, generator)
+        return Z, log_prior if self.anchor is None else log_prior - self.anchor(mu, rows)
+
+
+def drawn(mu: Tensor, var: Tensor | None, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Latents [B, Q] and what each adds to the objective, [B], from the encoder's mean and variance."""
+    if var is None:
+        # Σ_n log p(z_n): the prior fixes the scale of z against the decoder
+        return mu, prior_log_density(mu)
+    # z = μ + √v ε,   −Σ_n KL[q(z_n) ‖ N(0,I)]
+    epsilon = torch.randn(mu.shape, generator=generator, dtype=mu.dtype).to(mu.device)
+    return mu + var.sqrt() * epsilon, -kl_to_prior(mu, var)
+
+
+def blurred(X: Tensor, encoder: Encoder, s: float, noise: Tensor, generator: torch.Generator) -> Tensor:
+    """What an encoder sees during training: x + s σ ε, with fresh noise ε. σ² is [1] or [D].
+
+    The decoder holds that rows which differ by σ ε come from the same z. An encoder that has seen such rows does not
+    memorise a single one. Averaged over ε the objective is still a lower bound, that of a randomised encoder.
+    """
+    if not (s and encoder.amortised):
+        return X
+    epsilon = noise_bytes(X.shape, generator).to(X.device).to(X.dtype)
+    return epsilon.mul_(s / NOISE_SD * noise.detach().sqrt()).add_(X)
+
+
+def noise_bytes(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    """Noise for an encoder's input: odd numbers from −127 to 127, all equally likely.
+
+    A hidden unit sees a sum of it over features, which is close to normal. Eight numbers come from one draw, because a
+    single thread draws them: normal numbers would cost a noticeable share of a step.
+    """
+    n = shape.numel()
+    draws = torch.empty(-(-n // 8), dtype=torch.int64).random_(-(2**63), None, generator=generator)
+    return (draws | 0x0101010101010101).view(torch.int8)[:n].view(shape)

@@ -1,0 +1,48 @@
+"""From settings to a model of the right shape, without numbers.
+
+Fitting, resuming and loading all start here. What fills the model differs: `sasgp.training.initialise` for a fit, a
+checkpoint or a file for the others.
+"""
+
+import copy
+import math
+
+import torch
+from torch import nn
+
+from sasgp.data.images import planes
+from sasgp.models.base import LatentModel, ModelSettings
+from sasgp.models.encoders import Custom, Encoder, Network, Picture, Table
+
+__all__ = ["build", "noise_share"]
+
+
+def build(settings: ModelSettings, D: int, Q: int) -> LatentModel:
+    """The model for D features and Q latent dimensions."""
+    encoder_noise = settings.encoder_noise * noise_share(D, Q)
+    model = settings.kind.build(build_encoder(settings, D, Q), encoder_noise, settings, D, Q)
+    return model.to(settings.device, settings.dtype)
+
+
+def build_encoder(settings: ModelSettings, D: int, Q: int) -> Encoder:
+    """The encoder that the settings ask for; a module of the user's is copied."""
+    if isinstance(settings.encoder, nn.Module):
+        return Custom(copy.deepcopy(settings.encoder), Q, variance=settings.bayesian)
+    if settings.encoder == "table":
+        return Table(torch.zeros(settings.n_rows, Q), variance=settings.bayesian)
+    picture = None
+    if settings.encoder == "conv":
+        assert settings.image_shape is not None
+        sizes, last = planes(settings.image_shape)
+        picture = Picture(*sizes, last=last)
+    return Network(D, Q, variance=settings.bayesian, by_feature=settings.by_feature, picture=picture)
+
+
+def noise_share(n_features: int, n_components: int) -> float:
+    """The share s of the decoder's noise that the encoder's input can bear.
+
+    Of noise in D features, the part along the Q latent directions reaches z and comes back as an error of s²σ²·Q/D per
+    feature. Up to a twentieth of σ² does no harm, so s² is cut to that where there are fewer than 20 features per
+    latent dimension.
+    """
+    return min(1.0, math.sqrt(n_features / (20 * n_components)))
