@@ -9,7 +9,7 @@ from sklearn.datasets import load_wine
 
 from sasgp import SASGP, metrics
 from sasgp.models.encoders import Table
-from sasgp.models.sas import SASDecoder
+from sasgp.models.sas import SASModel
 from sasgp.training.loop import Training
 
 AMPLITUDE, LENGTHSCALE, NOISE = 1.5, 0.8, 0.1
@@ -30,7 +30,7 @@ def learnt(Z, X, scales=None):
     kernel = ScaleKernel(RBFKernel()).double()
     encoder = Table(Z, variance=False).double().requires_grad_(False)
     mean = torch.zeros(X.shape[1], dtype=torch.float64)
-    model = SASDecoder(encoder, kernel, noise=1.0, mean=mean, active_set_size=100, scales=scales).double()
+    model = SASModel(encoder, kernel, noise=1.0, mean=mean, active_set_size=100, scales=scales).double()
     groups = model.parameter_groups(1e-3, 5e-2)[1:]
     for _ in Training(model, Memory(X), groups, batch_size=200, max_epochs=70, seed=0):
         pass

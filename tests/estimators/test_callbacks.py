@@ -9,12 +9,12 @@ import pytest
 from sasgp import SASGP, cli
 from sasgp.errors import InputError
 from sasgp.estimators.callbacks import History, TensorBoard, every
-from sasgp.training import initialise
+from sasgp.training import fit_encoder
 
 
 @pytest.fixture
 def X(monkeypatch):
-    monkeypatch.setattr(initialise, "FIT_STEPS", 5)
+    monkeypatch.setattr(fit_encoder, "FIT_STEPS", 5)
     return np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
 
 

@@ -8,7 +8,7 @@ from torch.autograd import gradcheck
 
 from sasgp.gp import kernels
 from sasgp.gp.covariance import _is_scaled_rbf, covariances
-from sasgp.models.latent import NOISE_SD, noise_bytes
+from sasgp.models.base import NOISE_SD, noise_bytes
 
 DOUBLE = torch.float64
 

@@ -16,10 +16,10 @@ from sasgp import GPLVM, SASGP, plots
 from sasgp.errors import InputError
 from sasgp.gp import evidence
 from sasgp.gp import factor as factors
-from sasgp.gp.evidence import corrected_estimate, sas_estimate, strata_of
+from sasgp.gp.evidence import corrected_estimate, sas_evidence_estimate, strata_of
 from sasgp.gp.factor import GP, Factor
 from sasgp.gp.linalg import NotPositiveDefiniteError
-from sasgp.training import initialise
+from sasgp.training import fit_encoder
 
 NOISE, AMPLITUDE, LENGTHSCALE = 0.3, 1.7, 0.8
 
@@ -181,7 +181,9 @@ def test_the_mean_of_sas_is_read_off_the_curve(A):
     expected = math.fsum(s(a) for a in range(A)) + (N - A) * s(A)
     for R in {1, N - A}:
         groups = (A, R) if R == N - A else (A, R, N - A - R)
-        found = mean_over(splits(*groups), lambda order, R=R: sas_estimate(factor.restart(A), order[: A + R], A))
+        found = mean_over(
+            splits(*groups), lambda order, R=R: sas_evidence_estimate(factor.restart(A), order[: A + R], A)
+        )
         assert_close(found, expected)
 
 
@@ -319,7 +321,7 @@ def rows():
 @pytest.fixture(scope="module")
 def model(rows):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(initialise, "FIT_STEPS", 50)
+        patch.setattr(fit_encoder, "FIT_STEPS", 50)
         return SASGP(max_epochs=20, random_state=0).fit(rows)
 
 
@@ -359,7 +361,7 @@ def test_tables_take_their_own_latents_and_the_exact_model_a_default_size(rows):
     found = table.evidence(rows, Z=table.embedding_)
     assert_close(found.mean, expected(table, rows, table.embedding_), 1e-5)
     assert table.evidence(rows, Z=table.embedding_, method="sas", n_estimates=2).active_set_size == 79
-    with pytest.raises(InputError, match=r"Z must have n_components_=2 .* Got shape \(3, 2\)"):
+    with pytest.raises(InputError, match=r"Z must have n_components=2 .* Got shape \(3, 2\)"):
         table.evidence(rows, Z=table.embedding_[:3])
 
 

@@ -16,7 +16,7 @@ from oracles import assert_close
 
 from sasgp.gp.objective import sas_estimate
 from sasgp.models.encoders import Encoder, Table
-from sasgp.models.sas import SASDecoder
+from sasgp.models.sas import SASModel
 
 N, D, Q = 5, 3, 2
 NOISE, AMPLITUDE, LENGTHSCALE = 0.3, 1.7, 0.8
@@ -198,7 +198,7 @@ def decoder(encoder, active_set_size):
     kernel.outputscale = torch.tensor(AMPLITUDE, dtype=torch.float64)
     kernel.base_kernel.lengthscale = torch.tensor(LENGTHSCALE, dtype=torch.float64)
     mean = torch.zeros(D, dtype=torch.float64)
-    return SASDecoder(encoder, kernel, noise=NOISE, mean=mean, active_set_size=active_set_size)
+    return SASModel(encoder, kernel, noise=NOISE, mean=mean, active_set_size=active_set_size)
 
 
 def objective(model, rows):

@@ -15,7 +15,7 @@ from torch.autograd import gradcheck
 from sasgp.gp.linalg import JITTERS, NotPositiveDefiniteError, cholesky, inverse
 from sasgp.gp.objective import _by_gram, sas_estimate
 from sasgp.models.encoders import Table
-from sasgp.models.sas import SASDecoder
+from sasgp.models.sas import SASModel
 
 DOUBLE = torch.float64
 
@@ -45,7 +45,7 @@ def kernel_parts(kernel, Z, A):
 def check_gradient(kernel, rng, *, A, B, D, N, scales=None):
     """Finite differences of the model's likelihood in Z, every hyperparameter, log σ², log s and X."""
     encoder, mean = Table(draw(rng, B, 2), variance=False), torch.zeros(D, dtype=DOUBLE)
-    model = SASDecoder(encoder, kernel, noise=0.2, mean=mean, active_set_size=A, scales=scales)
+    model = SASModel(encoder, kernel, noise=0.2, mean=mean, active_set_size=A, scales=scales)
     model.double()
     for parameter in kernel.parameters():  # away from GPyTorch's defaults, where two hyperparameters may coincide
         parameter.data += 0.3 * draw(rng, *parameter.shape)
@@ -261,9 +261,7 @@ def test_model_agrees_with_kernels_written_as_loops(name, rng):
     else:
         kernel.base_kernel.lengthscale = torch.tensor([[0.5, 2.0]], dtype=DOUBLE)
         K = kernel.outputscale.item() * oracles.gram(lambda a, b: oracles.rbf(a, b, [0.5, 2.0]), Z, Z)
-    model = SASDecoder(
-        Table(Z, variance=False), kernel, noise=0.2, mean=torch.zeros(D, dtype=DOUBLE), active_set_size=A
-    )
+    model = SASModel(Table(Z, variance=False), kernel, noise=0.2, mean=torch.zeros(D, dtype=DOUBLE), active_set_size=A)
     loss = model(X, torch.arange(B), N, torch.Generator()).item()
     log_p = oracles.sas_estimate(X.numpy(), K, 0.2, range(A), range(A, B), N)
     log_prior = N / B * float(oracles.prior_log_density(Z).sum())
@@ -371,7 +369,7 @@ class Recording(RBFKernel):
 def test_only_the_diagonal_of_the_rest_is_formed(rng):
     # A=3 of B=10: [10, 3] against the active rows, and diagonals. [10, 10] or [7, 7] would be K_RR.
     kernel = Recording()
-    model = SASDecoder(
+    model = SASModel(
         Table(draw(rng, 10, 2).float(), variance=False), kernel, noise=0.1, mean=torch.zeros(4), active_set_size=3
     )
     model(torch.ones(10, 4), torch.arange(10), 50, torch.Generator()).backward()
@@ -392,7 +390,7 @@ def test_the_model_knows_k_of_a_point_with_itself_exactly(name, rng, monkeypatch
         "sasgp.models.sas.sas_estimate",
         lambda X, K_BA, k_RR, noise, n_total, scales: seen.update(K_BA=K_BA, k_RR=k_RR) or K_BA.sum(),
     )
-    model = SASDecoder(Table(Z, variance=False), kernel, noise=0.1, mean=torch.zeros(1), active_set_size=100)
+    model = SASModel(Table(Z, variance=False), kernel, noise=0.1, mean=torch.zeros(1), active_set_size=100)
     model(torch.zeros(300, 1), torch.arange(300), 300, torch.Generator())
     with torch.no_grad():
         k = kernel(Z, diag=True)

@@ -4,10 +4,12 @@ import gpytorch
 import numpy as np
 import pytest
 import torch
+from estimator_checks import CheckedBayesianGPLVM, CheckedVAE
 from oracles import TOLERANCE, assert_close, gram, log_marginal, rbf, relative_error
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from starts import shorten_start
 from torch.distributions import Independent, MultivariateNormal, Normal, kl_divergence
 
 from sasgp import SASGP, VAE, BayesianGPLVM, cli
@@ -16,9 +18,9 @@ from sasgp.gp import kernels
 from sasgp.gp.posterior import Posterior
 from sasgp.metrics import knn_accuracy, rmse
 from sasgp.models.encoders import Network, Table
-from sasgp.models.inducing import InducingDecoder, inducing_bound
-from sasgp.models.vae import Perceptron, VAEDecoder
-from sasgp.training import checkpoint, initialise
+from sasgp.models.inducing import InducingModel, inducing_bound
+from sasgp.models.vae import Perceptron, VAEModel
+from sasgp.training import checkpoint
 
 N, D, Q, NOISE = 12, 3, 2, 0.3
 BASELINES = [BayesianGPLVM, VAE]
@@ -33,7 +35,7 @@ def inducing(A=N, dtype=torch.float64, Z=None, latents=None, **options):
     latents = normal(N, Q, dtype=dtype) if latents is None else latents
     kernel = kernels.make("rbf", Q).to(dtype)
     options = {"noise": NOISE, "mean": torch.zeros(D, dtype=dtype)} | options
-    return InducingDecoder(Table(latents, variance=False), kernel, Z=latents[:A] if Z is None else Z, **options)
+    return InducingModel(Table(latents, variance=False), kernel, Z=latents[:A] if Z is None else Z, **options)
 
 
 def bound(model, X, Z, n_total=N, M=None, L_C=None):
@@ -208,10 +210,11 @@ def test_the_posterior_of_inducing_data_is_the_posterior_of_the_data(X):
 def test_the_elbo_against_torch_distributions(dtype, output, spread):
     X = torch.sigmoid(normal(N, D, seed=1, dtype=dtype))
     draw = torch.Generator().manual_seed(0)
-    encoder = Network(X.mean(0), X.std(), Q, variance=True, generator=draw)
+    encoder = Network(X.shape[1], Q, variance=True).to(X).start_from(X.mean(0), X.std(), draw)
     least = torch.full((D,), 0.1, dtype=dtype)
-    decoder = Perceptron(X.mean(0), 0.25, Q, noise=0.2, least=least, output=output, spread=spread, generator=draw)
-    model = VAEDecoder(encoder, decoder, normal(64, Q, dtype=dtype))
+    decoder = Perceptron(D, Q, output=output, spread=spread).to(dtype)
+    decoder.start_from(X.mean(0), 0.25, 0.2, least, draw)
+    model = VAEModel(encoder, decoder, normal(64, Q, dtype=dtype))
     loss = model(X, torch.arange(N), 10 * N, torch.Generator().manual_seed(7))
 
     with torch.no_grad():
@@ -234,10 +237,8 @@ def test_the_elbo_against_torch_distributions(dtype, output, spread):
 
 
 def test_the_decoders_network_is_the_papers():
-    decoder = Perceptron(
-        torch.zeros(7), 1.0, Q, noise=1.0, least=torch.ones(7), output="linear", spread="head",
-        generator=torch.Generator(),
-    )  # fmt: skip
+    decoder = Perceptron(7, Q, output="linear", spread="head")
+    decoder.start_from(torch.zeros(7), 1.0, 1.0, torch.ones(7), torch.Generator())
     Z = normal(5, Q, dtype=torch.float32)
     weights = dict(decoder.named_parameters())
     assert weights["hidden.weight"].shape == (400, Q)
@@ -251,9 +252,9 @@ def test_the_decoders_network_is_the_papers():
 # ---------------------------------------------------------------------------------------------------- estimators
 
 
-@parametrize_with_checks([BayesianGPLVM(max_epochs=1, n_inducing=20), VAE(max_epochs=1)])
+@parametrize_with_checks([CheckedBayesianGPLVM(max_epochs=1, n_inducing=20), CheckedVAE(max_epochs=1)])
 def test_sklearn_checks(estimator, check, monkeypatch):
-    monkeypatch.setattr(initialise, "FIT_STEPS", 2)
+    shorten_start(monkeypatch, 2)
     check(estimator)
 
 
@@ -318,12 +319,12 @@ def test_what_is_loaded_is_what_was_saved(model, digits, tmp_path):
     again = type(model).load(tmp_path / "m.safetensors")
     assert again.get_params() == model.get_params()
     np.testing.assert_array_equal(again.transform(X), model.transform(X))
-    for one, other in zip(again.predict(X, return_std=True), model.predict(X, return_std=True), strict=True):
+    for one, other in zip(again.reconstruct(X, return_std=True), model.reconstruct(X, return_std=True), strict=True):
         np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(again.sample(3, random_state=1), model.sample(3, random_state=1))
     np.testing.assert_array_equal(again.score_samples(X), model.score_samples(X))
     name = type(model).__name__
-    with pytest.raises(InputError, match=f"Expected a SASGP model. Got {name} .* sasgp.{name}.load"):
+    with pytest.raises(InputError, match=f"holds a {name} model.* sasgp.{name}.load"):
         SASGP.load(tmp_path / "m.safetensors")
 
 
@@ -352,13 +353,12 @@ def test_fit_goes_on_to_the_same_bits(cls, digits, tmp_path, monkeypatch):
     again, whole = cls(**settings).fit(X, resume=tmp_path), cls(**settings).fit(X)
     for name, value in whole.model_.state_dict().items():
         assert torch.equal(value, again.model_.state_dict()[name]), name
-    np.testing.assert_array_equal(again.predict(X), whole.predict(X))
+    np.testing.assert_array_equal(again.reconstruct(X), whole.reconstruct(X))
 
 
 @pytest.mark.parametrize("cls", BASELINES)
 def test_training_may_start_from_a_layout(cls, digits, monkeypatch):
-    for name in ("LAYOUT_STEPS", "LAYOUT_EPOCHS", "SETTLE_STEPS"):
-        monkeypatch.setattr(initialise, name, 20)
+    shorten_start(monkeypatch, 20)
     X = digits[0][:200]
     circle = np.stack([np.sin(np.arange(200)), np.cos(np.arange(200))], 1)
     model = cls(init=circle, max_epochs=1, learning_rate=1e-12, encoder="table", random_state=0).fit(X)

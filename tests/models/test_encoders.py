@@ -26,7 +26,7 @@ def perceptron(layers, X):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_network_is_a_perceptron_of_the_centred_and_scaled_row(rng, dtype):
     X = torch.randn(6, 5, generator=rng, dtype=dtype) + 3
-    network = Network(X.mean(0), X.new_tensor(0.1), 2, variance=True, generator=rng, hidden=(7, 4))
+    network = Network(X.shape[1], 2, variance=True, hidden=(7, 4)).to(X).start_from(X.mean(0), X.new_tensor(0.1), rng)
     mu, var = network(X)
     # z = perceptron((x − mean) / scale). 0.1 is not a float32: a scale rounded to one on the way would show, by 1e-8
     centred = (X.numpy() - X.numpy().mean(0)) / 0.1
@@ -38,7 +38,7 @@ def test_network_starts_from_its_generator_alone(rng):
     # Weights and biases uniform on ±1/√n_in, as torch has them: variance 1/(3 n_in), here 1/300 ± 1/300·√(4/5/5000)
     before = torch.get_rng_state()
     one, two = (
-        Network(torch.zeros(100), torch.ones(()), 2, variance=True, generator=torch.Generator().manual_seed(seed))
+        Network(100, 2, variance=True).start_from(torch.zeros(100), torch.ones(()), torch.Generator().manual_seed(seed))
         for seed in (1, 1)
     )
     assert torch.equal(torch.get_rng_state(), before)
@@ -51,7 +51,7 @@ def test_network_starts_from_its_generator_alone(rng):
 
 def test_network_starts_near_the_initial_variance_and_stays_positive(rng):
     X = torch.randn(8, 5, generator=rng)
-    network = Network(torch.zeros(5), torch.ones(()), 2, variance=True, generator=rng)
+    network = Network(5, 2, variance=True).start_from(torch.zeros(5), torch.ones(()), rng)
     with torch.no_grad():
         network.raw_var[-1].weight.zero_()
     # softplus(softplus⁻¹(v)) = v when only the bias speaks
@@ -65,7 +65,7 @@ def test_network_starts_near_the_initial_variance_and_stays_positive(rng):
 
 def test_point_network_has_no_variance(rng):
     X = torch.randn(3, 5, generator=rng)
-    network = Network(torch.zeros(5), torch.ones(()), 2, variance=False, generator=rng)
+    network = Network(5, 2, variance=False).start_from(torch.zeros(5), torch.ones(()), rng)
     assert network(X)[1] is None
     assert_close(network(X)[0], perceptron(network.mu, X.numpy()), dtype=torch.float32)
 
@@ -142,7 +142,7 @@ def test_prior_terms_are_torch_distributions(rng):
 @pytest.mark.parametrize("variance", [False, True])
 def test_the_position_alone_is_the_mean_of_q(variance, rng):
     X = torch.randn(5, 3, generator=rng)
-    network = Network(X.mean(0), torch.tensor(2.0), 2, variance=variance, generator=rng)
+    network = Network(X.shape[1], 2, variance=variance).start_from(X.mean(0), torch.tensor(2.0), rng)
     assert torch.equal(network.position(X), network(X)[0])
     table = Table(torch.randn(5, 2, generator=rng), variance=variance)
     assert torch.equal(table.position(X, torch.arange(3)), table.mu[:3])
@@ -168,7 +168,7 @@ def test_convolutions_by_loops(rng, dtype, last):
     C, H, W = 3, 9, 11
     X = torch.randn(4, C * H * W, generator=rng, dtype=dtype) + 3
     picture = Picture(C, H, W, last=last)
-    network = Network(X.mean(0), X.new_tensor(0.5), 2, variance=True, generator=rng, picture=picture)
+    network = Network(X.shape[1], 2, variance=True, picture=picture).to(X).start_from(X.mean(0), X.new_tensor(0.5), rng)
     centred = (X.numpy() - X.numpy().mean(0)) / 0.5
     expected = {"mu": [], "raw_var": []}
     for name, found in expected.items():
@@ -208,5 +208,5 @@ def test_images_are_moved_by_pixels_each_by_its_own(rng, last):
     assert len(seen) == 15
     small = torch.randn(3, 64, generator=rng)
     assert torch.equal(Picture(1, 8, 8).shifted(small, rng), small)
-    plain = Network(torch.zeros(64), torch.ones(()), 2, variance=False, generator=rng)
+    plain = Network(64, 2, variance=False).start_from(torch.zeros(64), torch.ones(()), rng)
     assert plain.varied(small, rng) is small

@@ -16,6 +16,7 @@ import pytest
 import torch
 from sklearn import decomposition
 from sklearn.datasets import load_digits
+from starts import shorten_start
 from torch.distributions import Independent, MultivariateNormal, Normal, kl_divergence
 
 from sasgp import SASGP, cli
@@ -30,7 +31,6 @@ from sasgp.reproduction.experiments import EPOCHS, EXPERIMENTS, WEIGHTS, Run, qu
 from sasgp.reproduction.pca import PCA
 from sasgp.reproduction.peers import TSNE, UMAP, Autoencoder
 from sasgp.reproduction.results import Results, model_name
-from sasgp.training import initialise
 from sasgp.training.layouts import lay_out
 
 ROOT = Path(__file__).parents[2]
@@ -41,8 +41,7 @@ N, B, A, D, Q = 40, 12, 5, 3, 2
 @pytest.fixture(autouse=True)
 def brief_starts(monkeypatch):
     """The encoder's fit to its start is most of the time of a run of one epoch."""
-    for name in ("FIT_STEPS", "LAYOUT_STEPS", "SETTLE_STEPS"):
-        monkeypatch.setattr(initialise, name, 5)
+    shorten_start(monkeypatch, 5)
 
 
 # ---------------------------------------------------------------------------------------------------- ablation
@@ -244,7 +243,7 @@ def done(tmp_path_factory):
     runs = [run for run in queue(EXPERIMENTS, [0, 1], quick=True) if run.name in names]
     runs += [run for run in queue(["layouts"], [0], quick=True) if run.name in ("layouts-mnist-pca", SPREAD)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(initialise, "FIT_STEPS", 5)
+        shorten_start(patch, 5)
         outcomes = list(running.work(runs, out / "quick"))
     assert [outcome.error for outcome in outcomes] == [""] * len(runs)
     # What would take UMAP: the numbers of another run, under its name

@@ -23,8 +23,8 @@ from sasgp import SASGP
 from sasgp.gp.kernels import make
 from sasgp.metrics import rmse
 from sasgp.models.encoders import Table
-from sasgp.models.sas import SASDecoder
-from sasgp.training import checkpoint, initialise
+from sasgp.models.sas import SASModel
+from sasgp.training import checkpoint, fit_encoder
 from sasgp.training.distributed import RankError, joined
 from sasgp.training.loop import Training, batches, generator
 
@@ -46,7 +46,7 @@ def decoder(encoder):
         from sasgp.models.encoders import Custom
 
         encoder = Custom(encoder, 2, variance=False)
-    model = SASDecoder(encoder, make("rbf", 2).double(), noise=0.1, mean=X.mean(0), active_set_size=6)
+    model = SASModel(encoder, make("rbf", 2).double(), noise=0.1, mean=X.mean(0), active_set_size=6)
     return model.double(), Memory(X)
 
 
@@ -76,7 +76,7 @@ def task_gradients(folder, ranks):
 
 
 def task_fit(folder, ranks):
-    initialise.FIT_STEPS = 20
+    fit_encoder.FIT_STEPS = 20
     for encoder in ("network", "table"):
         model = SASGP(**SETTINGS | {"encoder": encoder, "max_epochs": 60}).fit(curve())
         np.save(folder / f"{encoder}-{ranks.rank}.npy", model.embedding_)
@@ -93,7 +93,7 @@ def task_buffers(folder, ranks):
 
 def task_resume(folder, ranks):
     """Stopped by a signal to one rank after four epochs, then gone on with; the checkpoint in between is kept."""
-    initialise.FIT_STEPS = 20
+    fit_encoder.FIT_STEPS = 20
     for encoder in ("network", "table"):
         path = folder / f"{encoder}.pt"
 
@@ -110,12 +110,12 @@ def task_resume(folder, ranks):
 
 
 def task_die(folder, ranks):
-    initialise.FIT_STEPS = 20
+    fit_encoder.FIT_STEPS = 20
     if ranks.rank == 0:
         SASGP(**SETTINGS | {"max_epochs": 1_000_000}).fit(curve(), checkpoint=folder)
 
     # The other dies in a step, whatever the first does then
-    forward, calls = SASDecoder.forward, []
+    forward, calls = SASModel.forward, []
 
     def mortal(self, *arguments):
         calls.append(None)
@@ -123,7 +123,7 @@ def task_die(folder, ranks):
             os.kill(os.getpid(), signal.SIGKILL)
         return forward(self, *arguments)
 
-    SASDecoder.forward = mortal
+    SASModel.forward = mortal
     SASGP(**SETTINGS | {"max_epochs": 1_000_000}).fit(curve(), checkpoint=folder)
 
 
@@ -198,7 +198,7 @@ def test_each_rank_owns_its_rows_of_a_table(gradients):
 
 def test_two_ranks_fit_one_model_as_good_as_one_process(tmp_path, monkeypatch):
     run("fit", tmp_path)
-    monkeypatch.setattr(initialise, "FIT_STEPS", 20)
+    monkeypatch.setattr(fit_encoder, "FIT_STEPS", 20)
     for encoder in ("network", "table"):
         Z = [np.load(tmp_path / f"{encoder}-{rank}.npy") for rank in range(2)]
         np.testing.assert_array_equal(Z[0], Z[1])

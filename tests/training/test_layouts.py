@@ -16,7 +16,7 @@ from sasgp.errors import InputError
 from sasgp.estimators import inference
 from sasgp.metrics import trustworthiness
 from sasgp.models import anchor
-from sasgp.training import checkpoint, initialise, layouts
+from sasgp.training import checkpoint, fit_encoder, initialise, layouts
 from sasgp.training.layouts import lay_out
 
 SHORT = {"max_epochs": 2, "random_state": 0}
@@ -24,7 +24,7 @@ SHORT = {"max_epochs": 2, "random_state": 0}
 
 @pytest.fixture(autouse=True)
 def _short_start(monkeypatch):
-    monkeypatch.setattr(initialise, "LAYOUT_STEPS", 20)
+    monkeypatch.setattr(fit_encoder, "LAYOUT_STEPS", 20)
     monkeypatch.setattr(initialise, "SETTLE_STEPS", 5)
 
 
@@ -139,7 +139,7 @@ def test_a_layout_is_standardised_as_a_whole():
     Z = torch.tensor([[0.0, 0.0], [4.0, 0.0], [0.0, 2.0], [4.0, 2.0]], dtype=torch.float64)
     # Centred it is ±2 and ±1: a mean square of (4 + 1)/2 over both axes, which stay two to one
     expected = torch.tensor([[-2, -1], [2, -1], [-2, 1], [2, 1]], dtype=torch.float64) / np.sqrt(2.5)
-    torch.testing.assert_close(initialise.standardised(Z), expected)
+    torch.testing.assert_close(fit_encoder.standardised(Z), expected)
 
 
 def test_settling_moves_all_but_the_means_and_finds_the_noise(monkeypatch):
@@ -163,7 +163,7 @@ def test_settling_moves_all_but_the_means_and_finds_the_noise(monkeypatch):
 @pytest.mark.parametrize("encoder", ["network", "table"])
 def test_large_data_are_laid_out_by_a_subset(digits, encoder, monkeypatch, tmp_path):
     monkeypatch.setattr(layouts, "MAX_ROWS", 100)
-    monkeypatch.setattr(initialise, "LAYOUT_STEPS", 200)
+    monkeypatch.setattr(fit_encoder, "LAYOUT_STEPS", 200)
     np.save(tmp_path / "x.npy", digits)
     X = np.load(tmp_path / "x.npy", mmap_mode="r")
     rates = {"learning_rate": 1e-12, "hyper_learning_rate": 1e-12}
@@ -180,8 +180,8 @@ def test_large_data_are_laid_out_by_a_subset(digits, encoder, monkeypatch, tmp_p
     r = [np.corrcoef(model.embedding_[:, q], digits[:, 20 + q])[0, 1] for q in range(2)]
     assert min(r) > 0.7
     if encoder == "table":  # those that were laid out are where they were put, but for the .01 that parts rows
-        chosen = torch.randperm(300, generator=initialise.generator(model.seed_, "layout"))[:100].sort().values
-        Z = initialise.standardised(torch.as_tensor(digits[chosen][:, 20:22])).numpy()
+        chosen = torch.randperm(300, generator=fit_encoder.generator(model.seed_, "layout"))[:100].sort().values
+        Z = fit_encoder.standardised(torch.as_tensor(digits[chosen][:, 20:22])).numpy()
         assert np.abs(model.embedding_[chosen] - Z).max() < 0.06
 
 
@@ -248,21 +248,21 @@ def test_a_resumed_fit_makes_no_layout_and_ends_in_the_same_bits(digits, tmp_pat
 def test_an_anchor_is_the_loss_of_rows_that_were_laid_out(rng, dtype):
     T = torch.randn(3, 1, generator=rng, dtype=dtype)
     mu, rows = torch.randn(4, 1, generator=rng, dtype=dtype), torch.tensor([7, 0, 2, 5])
-    held = initialise.anchor(initialise.Layout(T, torch.tensor([2, 5, 9])), N=10, weight=3.0)
-    Z, s = initialise.standardised(T), anchor.MODE_SCALE
+    held = initialise.anchor(fit_encoder.Layout(T, torch.tensor([2, 5, 9])), N=10, weight=3.0)
+    Z, s = fit_encoder.standardised(T), anchor.MODE_SCALE
     # Row 2 is the first of those laid out, row 5 the second; rows 7 and 0 are not among them
     expected = torch.zeros(4, dtype=dtype)
     for place, target in ((2, Z[0]), (3, Z[1])):
         density = torch.distributions.Cauchy(target, s).log_prob(mu[place])
         expected[place] = -3.0 * (density + np.log(np.pi * s))[0]
     torch.testing.assert_close(held(mu, rows), expected)
-    everything = initialise.anchor(initialise.Layout(T), N=3, weight=1.0)
-    torch.testing.assert_close(everything(mu[:2], torch.tensor([1, 0])), anchor.from_mode(mu[:2], Z[[1, 0]]))
+    everything = initialise.anchor(fit_encoder.Layout(T), N=3, weight=1.0)
+    torch.testing.assert_close(everything(mu[:2], torch.tensor([1, 0])), anchor.distance_cost(mu[:2], Z[[1, 0]]))
 
 
 @pytest.mark.parametrize("estimator", [SASGP, GPLVM, BayesianGPLVM, VAE])
 def test_the_heavier_an_anchor_the_nearer_rows_stay(digits, estimator):
-    Z = initialise.standardised(torch.as_tensor(30 * digits[:80, 20:22])).numpy()
+    Z = fit_encoder.standardised(torch.as_tensor(30 * digits[:80, 20:22])).numpy()
     settings = {"init": Z, "max_epochs": 30, "learning_rate": 1e-2, "encoder_noise": 0.0, "random_state": 0}
     apart = [
         float(np.abs(estimator(neighbours=weight, **settings).fit(digits[:80]).embedding_ - Z).mean())
@@ -275,7 +275,7 @@ def test_the_heavier_an_anchor_the_nearer_rows_stay(digits, estimator):
 def test_an_anchor_is_part_of_a_checkpoint_and_not_of_a_model(digits, tmp_path, monkeypatch, most):
     monkeypatch.setattr(checkpoint, "SHARE", np.inf)
     monkeypatch.setattr(layouts, "MAX_ROWS", most)
-    settings = {"init": Doubling(), "neighbours": 0.1, "random_state": 0, "max_epochs": 4, "encoder": "table"}
+    settings = {"init": Doubling(), "layout_weight": 0.1, "random_state": 0, "max_epochs": 4, "encoder": "table"}
 
     interrupted(settings, digits, tmp_path)
     calls = Doubling.calls
@@ -284,7 +284,7 @@ def test_an_anchor_is_part_of_a_checkpoint_and_not_of_a_model(digits, tmp_path, 
     whole = SASGP(**settings).fit(digits)
     np.testing.assert_array_equal(resumed.embedding_, whole.embedding_)
     assert whole.model_.anchor is None
-    assert not np.array_equal(whole.embedding_, SASGP(**settings | {"neighbours": 0.0}).fit(digits).embedding_)
+    assert not np.array_equal(whole.embedding_, SASGP(**settings | {"layout_weight": 0.0}).fit(digits).embedding_)
 
 
 def test_an_anchor_holds_the_rows_that_are_left_for_training(digits, monkeypatch):
@@ -295,7 +295,7 @@ def test_an_anchor_holds_the_rows_that_are_left_for_training(digits, monkeypatch
         def fit_transform(self, X):
             return np.column_stack([X[:, 20], X[:, 21]]) * 30
 
-    settings = {"neighbours": 50.0, "early_stopping": 5, "validation_fraction": 0.25, "encoder_noise": 0.0}
+    settings = {"layout_weight": 50.0, "early_stopping": 5, "validation_fraction": 0.25, "encoder_noise": 0.0}
     more = {"max_epochs": 60, "learning_rate": 1e-2, "random_state": 0}
     model = SASGP(init=Marked(), **settings, **more).fit(digits)
     # A linear layout: nothing else holds rows to it, and in the wrong order they would be nowhere near
@@ -304,13 +304,13 @@ def test_an_anchor_holds_the_rows_that_are_left_for_training(digits, monkeypatch
 
 
 def test_dimensions_that_are_chosen_can_be_held(digits):
-    settings = {"n_components": "auto", "init": "spectral", "neighbours": 0.1, "encoder": "conv"}
+    settings = {"n_components": "auto", "init": "spectral", "layout_weight": 0.1, "encoder": "conv"}
     model = SASGP(**settings, **SHORT).fit(digits[:150])
     assert model.transform(digits[150:160], refine=2).shape == (10, model.n_components_)
 
 
 def test_refinement_pays_a_quarter_of_what_training_paid_and_scores_do_not(digits):
-    model = SASGP(init="spectral", neighbours=0.3, **SHORT).fit(digits[:200])
+    model = SASGP(init="spectral", layout_weight=0.3, **SHORT).fit(digits[:200])
     X = torch.from_numpy(digits[200:220])
     home = torch.from_numpy(model.transform(digits[200:220]))
 
@@ -320,14 +320,14 @@ def test_refinement_pays_a_quarter_of_what_training_paid_and_scores_do_not(digit
     expected = inference.climb(model.posterior_, X, home, 8, cost)[0]
     np.testing.assert_allclose(model.transform(digits[200:220], refine=8), expected.numpy(), rtol=1e-4, atol=1e-5)
     # What a row's density is does not hang on how its latents were trained: the same decoder without the weight
-    free = copy.deepcopy(model).set_params(neighbours=0.0)
+    free = copy.deepcopy(model).set_params(layout_weight=0.0)
     np.testing.assert_array_equal(model.score_samples(digits[200:220]), free.score_samples(digits[200:220]))
     assert not np.array_equal(model.transform(digits[200:220], refine=8), free.transform(digits[200:220], refine=8))
 
 
 def test_what_there_is_no_layout_for_is_said(digits):
     with pytest.raises(InputError, match=r"neighbours=1.0 needs a layout.*Got init='pca'; choose another, such as"):
-        SASGP(neighbours=1.0).fit(digits)
+        SASGP(layout_weight=1.0).fit(digits)
     with pytest.raises(InputError, match=r"neighbours must be a number of at least 0. Got -1"):
         SASGP(neighbours=-1, init="spectral").fit(digits)
 
@@ -347,8 +347,8 @@ def test_the_exact_model_and_held_out_rows_start_from_a_layout_too(digits):
         ({"init": "umap"}, 3e-4),
         ({"init": np.zeros((3, 2))}, 3e-4),
         ({"init": "umap", "encoder": "table"}, 2e-3),
-        ({"init": "umap", "neighbours": 0.5}, 2e-3),
-        ({"init": "umap", "neighbours": 0.5, "encoder": "table"}, 2e-2),
+        ({"init": "umap", "layout_weight": 0.5}, 2e-3),
+        ({"init": "umap", "layout_weight": 0.5, "encoder": "table"}, 2e-2),
         ({"init": "umap", "learning_rate": 1e-2}, 1e-2),
     ],
 )

@@ -213,12 +213,12 @@ def test_a_smaller_share_has_as_many_batches_wherever_it_goes_on():
 def test_what_a_diagnosis_says():
     from sasgp.gp.kernels import make
     from sasgp.models.encoders import Table
-    from sasgp.models.sas import SASDecoder
+    from sasgp.models.sas import SASModel
 
     Z = torch.tensor([[0.0, 0.0], [0.0, 0.0], [3.0, -4.0], [1.0, 1.0]])
     kernel = make("rbf", 2)
     kernel.outputscale, kernel.base_kernel.lengthscale = 2.0, 0.5
-    model = SASDecoder(Table(Z, variance=False), kernel, noise=1e-3, mean=torch.zeros(1), active_set_size=3)
+    model = SASModel(Table(Z, variance=False), kernel, noise=1e-3, mean=torch.zeros(1), active_set_size=3)
     found = model.diagnose(torch.zeros(4, 1), torch.arange(4))
     assert found["noise"] == pytest.approx(1e-3)
     assert found["outputscale"] == pytest.approx(2.0)

@@ -18,7 +18,7 @@ from torch import nn
 
 from sasgp import SASGP, cli
 from sasgp.errors import InputError
-from sasgp.training import checkpoint, initialise, loop
+from sasgp.training import checkpoint, fit_encoder, loop
 from sasgp.training.checkpoint import CheckpointWarning, Interrupted
 from sasgp.training.loop import DivergedError, Training
 
@@ -156,7 +156,7 @@ def data():
 
 @pytest.fixture(autouse=True)
 def _short_start(monkeypatch):
-    monkeypatch.setattr(initialise, "FIT_STEPS", 20)
+    monkeypatch.setattr(fit_encoder, "FIT_STEPS", 20)
 
 
 SETTINGS = {"max_epochs": 6, "batch_size": 32, "active_set_size": 12, "random_state": 3}

@@ -14,7 +14,7 @@ from sasgp.data import rows
 from sasgp.data.rows import ArrayRows, Chunks, FileReader
 from sasgp.errors import InputError
 from sasgp.estimators.validation import check_rows
-from sasgp.training import initialise
+from sasgp.training import fit_encoder
 from sasgp.training.loop import batches, generator
 
 CPU = torch.device("cpu")
@@ -158,7 +158,7 @@ def test_small_types_are_converted_by_batch(X, tmp_path, dtype, monkeypatch):
 def test_streamed_results_are_those_in_memory(model, X, on_disk, tmp_path):
     np.testing.assert_array_equal(model.transform(on_disk), model.transform(X))
     np.testing.assert_array_equal(model.score_samples(on_disk), model.score_samples(X))
-    np.testing.assert_array_equal(model.predict(on_disk), model.predict(X))
+    np.testing.assert_array_equal(model.reconstruct(on_disk), model.reconstruct(X))
     Z = model.transform(X)
     for name, call in {
         "z": lambda out: model.transform(on_disk, out=out),
@@ -191,7 +191,7 @@ def test_a_result_file_is_whole_or_not_there(model, X, tmp_path, monkeypatch):
 
 
 def test_training_from_disk_is_as_good_as_from_memory(X, on_disk, monkeypatch):
-    monkeypatch.setattr(initialise, "FIT_STEPS", 50)
+    monkeypatch.setattr(fit_encoder, "FIT_STEPS", 50)
     settings = {"max_epochs": 20, "batch_size": 64, "active_set_size": 20, "random_state": 0}
     from_disk, again, in_memory = (SASGP(**settings).fit(rows) for rows in (on_disk, on_disk, X))
     np.testing.assert_array_equal(from_disk.embedding_, again.embedding_)
@@ -202,7 +202,7 @@ def test_training_from_disk_is_as_good_as_from_memory(X, on_disk, monkeypatch):
 
 
 def test_early_stopping_reads_its_rows_from_disk(on_disk, X, monkeypatch):
-    monkeypatch.setattr(initialise, "FIT_STEPS", 20)
+    monkeypatch.setattr(fit_encoder, "FIT_STEPS", 20)
     settings = {"max_epochs": 3, "batch_size": 64, "active_set_size": 20, "random_state": 0, "early_stopping": 5}
     a, b = SASGP(**settings).fit(on_disk), SASGP(**settings).fit(X)
     assert len(a.history_) == 3
@@ -211,7 +211,7 @@ def test_early_stopping_reads_its_rows_from_disk(on_disk, X, monkeypatch):
 
 
 def test_a_torch_dataset_is_an_array_of_its_items(model, X, monkeypatch):
-    monkeypatch.setattr(initialise, "FIT_STEPS", 20)
+    monkeypatch.setattr(fit_encoder, "FIT_STEPS", 20)
 
     class Pictures(Dataset):
         def __len__(self):

@@ -194,7 +194,7 @@ def _watch(work: "Work", split: "Split", *, tensorboard: bool) -> Any:
     import numpy as np
 
     from sasgp.data.rows import take_rows
-    from sasgp.estimators.callbacks import History, TensorBoard
+    from sasgp.estimators.callbacks import History, TensorBoard, combined
 
     history = History(work.history)
     if not tensorboard:

@@ -23,6 +23,8 @@ from sasgp.training.progress import progress_bar
 
 __all__ = ["Plan", "Run", "default_epochs"]
 
+MAX_EPOCHS = 1000
+
 Record = dict[str, Any]  # of an epoch: its number, loss, noise and so on
 
 
@@ -56,7 +58,7 @@ class Plan:
 
 def default_epochs(steps_per_epoch: int) -> int:
     """As many epochs as make about 1000 steps, but at least 3 and at most 1000."""
-    return min(max(3, math.ceil(1000 / steps_per_epoch)), 1000)
+    return min(max(3, math.ceil(1000 / steps_per_epoch)), MAX_EPOCHS)
 
 
 class Run:
