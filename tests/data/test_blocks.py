@@ -1,5 +1,7 @@
 """Walking through rows in blocks."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -24,7 +26,7 @@ def test_a_block_has_at_least_one_row() -> None:
     assert blocks.rows_at_once(0) == blocks.VALUES_AT_ONCE
 
 
-def test_rows_in_memory_and_in_a_file_come_in_the_same_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+def test_rows_in_memory_and_in_a_file_come_in_the_same_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(blocks, "VALUES_AT_ONCE", 8)
     X = np.arange(21.0).reshape(7, 3)
     np.save(tmp_path / "x.npy", X)

@@ -31,9 +31,14 @@ def test_after_an_error_everything_is_as_before(tmp_path: Path, existed: bool, e
     path = tmp_path / "a.txt"
     if existed:
         path.write_text("old")
-    with pytest.raises(error), replacing(path) as temporary:
-        temporary.write_text("half")
-        raise error
+
+    def fail() -> None:
+        with replacing(path) as temporary:
+            temporary.write_text("half")
+            raise error
+
+    with pytest.raises(error):
+        fail()
     assert [file.read_text() for file in tmp_path.iterdir()] == ["old"] * existed
 
 
@@ -124,8 +129,13 @@ def test_a_sink_collects_blocks(tmp_path: Path) -> None:
 def test_a_sink_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     np.save(path, np.ones(2))
-    with pytest.raises(ZeroDivisionError), Sink(path, (4,), FLOAT) as sink:
-        sink.add(np.zeros(2, FLOAT))
-        raise ZeroDivisionError
+
+    def fail() -> None:
+        with Sink(path, (4,), FLOAT) as sink:
+            sink.add(np.zeros(2, FLOAT))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     np.testing.assert_array_equal(np.load(path), np.ones(2))
     assert [file.name for file in tmp_path.iterdir()] == ["x.npy"]
