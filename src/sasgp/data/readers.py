@@ -41,8 +41,8 @@ def load(source: str | Path, *, labels: str | Path | None = None, columns: Seque
         one label per row. With None, the labels are a column of text or integers called label, labels, class, target
         or y. For .npz they are then an array `y` or `labels`, and for x.npy the file x.labels.npy beside it.
     columns
-        Features to read, in this order. They are ignored unless the file names all of them. None reads all features,
-        or from a .h5ad file the genes that are marked as highly variable.
+        Features to read, in this order. They are ignored unless the file names all of them; a .h5ad file that has only
+        some of them is an error. None reads all features, or from a .h5ad file the genes marked as highly variable.
 
     Returns
     -------
