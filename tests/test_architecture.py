@@ -34,7 +34,7 @@ SHORTCUTS = {("estimators", "explorer"), ("reproduction", "cli")}
 ONLY_TORCH = {"training/loop"}  # besides the standard library
 NO_NUMPY = {"gp", "models", "training/loop", "training/initialise"}
 MAY_PRINT = {"cli", "training/progress", "__main__"}
-MAY_IMPORT_RICH = MAY_PRINT | {"data/named"}  # the bar of a download, on a terminal only
+MAY_IMPORT_RICH = MAY_PRINT | {"data/sources"}  # the bar of a download, on a terminal only
 
 
 def room(path):

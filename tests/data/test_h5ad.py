@@ -12,7 +12,7 @@ from scipy.sparse import csc_matrix, csr_matrix
 from test_readers import message
 
 from sasgp import cli
-from sasgp.data import h5ad, load
+from sasgp.data import blocks, h5ad, load
 
 N, D = 7, 5
 TYPES = ["B", "T", "B", "NK", "T", "B", "B"]
@@ -37,11 +37,11 @@ def cells(tmp_path, monkeypatch):
     return cells
 
 
-@pytest.mark.parametrize("block", [1 << 24, 10, 1])
+@pytest.mark.parametrize("block", [blocks.VALUES_AT_ONCE, 10, 1])
 @pytest.mark.parametrize("text", [object, "string"])
 @pytest.mark.parametrize("kind", [np.asarray, csr_matrix, csc_matrix])
 def test_what_anndata_writes(cells, monkeypatch, kind, text, block):
-    monkeypatch.setattr(h5ad, "BLOCK", block)
+    monkeypatch.setattr(blocks, "VALUES_AT_ONCE", block)
     X, name = cells(kind, text=text)
     data = load(name)
     np.testing.assert_array_equal(data.X, X)
@@ -59,7 +59,7 @@ def test_highly_variable_genes_or_those_asked_for(cells, kind):
     np.testing.assert_array_equal(asked.X, X[:, [4, 1]])
     assert asked.columns == ("gene4", "gene1")
     assert load(name, columns=["others"]).columns == data.columns
-    assert "It lacks 1 of them: other;" in message(name, columns=["gene4", "other"])
+    assert "lacks 1 of the 2 genes that are needed: other." in message(name, columns=["gene4", "other"])
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_labels_by_their_name(cells):
 
 def test_what_is_wrong_with_a_file(cells, monkeypatch):
     _, name = cells(obs={"kind": pd.Categorical(["B", None, *TYPES[2:]])}, var={"highly_variable": np.zeros(D, bool)})
-    assert "cell 2 has no label in obs column 'kind'" in message(name, labels="kind")
-    assert "must be a column of cells.h5ad (kind) or a file. Got 'kinds'. Did you mean 'kind'?" in message(
+    assert "cell 2 has no label in column 'kind' of obs" in message(name, labels="kind")
+    assert "a column of cells.h5ad (kind) or a file, but 'kinds' is neither. Did you mean 'kind'?" in message(
         name, labels="kinds"
     )
     assert "marks no gene as highly_variable" in message(name)
@@ -104,25 +104,25 @@ def test_what_is_wrong_with_a_file(cells, monkeypatch):
     assert "cell 1 has no label" in message(name, labels="kind")
     with h5py.File(name, "a") as file:
         file["var"][file["var"].attrs["_index"]][1] = "gene0"
-    assert "Got 'gene0' more than once; call var_names_make_unique()" in message(name)
+    assert "several genes are called 'gene0'. Call var_names_make_unique()" in message(name)
     Path("text.h5ad").write_text("no HDF5")
-    assert "is damaged or no .h5ad file" in message("text.h5ad")
+    assert "is damaged or not a .h5ad file" in message("text.h5ad")
     whole = Path(name).read_bytes()
     Path("half.h5ad").write_bytes(whole[: len(whole) // 2])
     assert "half.h5ad is damaged" in message("half.h5ad")
     with h5py.File("other.h5ad", "w") as file:
         file["X"] = np.ones((2, 2))
-    assert "It lacks obs." in message("other.h5ad")
+    assert "other.h5ad has no obs." in message("other.h5ad")
     with h5py.File("old.h5ad", "w") as file:  # as anndata did before 0.7
         file["X"] = np.ones((2, 2))
         for part in ("obs", "var"):
             file[part] = np.array([(b"a",), (b"b",)], dtype=[("index", "S1")])
-    assert "before 0.7; read it with anndata and write it again" in message("old.h5ad")
+    assert "before 0.7. Read it with a newer anndata and write it again" in message("old.h5ad")
     cells()
     with h5py.File(name, "a") as file:
         del file["X"]
         file.create_group("X").attrs["encoding-type"] = "new"
-    assert "X is of kind 'new'" in message(name)
+    assert "X has the encoding 'new'" in message(name)
     cells()
     monkeypatch.setattr(h5ad, "available", lambda: 100)
     assert "7 cells × 5 genes need 0.0 MiB of memory" in message(name)

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from sasgp.data import load
-from sasgp.data import named as datasets
-from sasgp.data.named import IDX, SOURCES, read_cifar, read_idx
+from sasgp.data.named import NAMES, read_cifar, read_idx
+from sasgp.data.sources import IDX, SOURCES
 from sasgp.errors import InputError
 
 
@@ -44,8 +44,8 @@ def empty_machine(tmp_path, monkeypatch):
     monkeypatch.setattr("pooch.os_cache", lambda project: cache / project)
     for name, files in (("mnist", MNIST), ("fashion-mnist", MNIST), ("cifar10", CIFAR)):
         sums = {file: md5(raw) for file, raw in files.items()}
-        archive = "" if files is MNIST else "all.tar.gz"
-        small = replace(SOURCES[name], md5=sums, urls=(f"http://127.0.0.1:9/{archive}",), system=())
+        archive = None if files is MNIST else "all.tar.gz"
+        small = replace(SOURCES[name], md5=sums, urls=("http://127.0.0.1:9/",), archive=archive, system=())
         monkeypatch.setitem(SOURCES, name, small)
     return cache / "sasgp"
 
@@ -167,13 +167,13 @@ def test_oil_flow(tmp_path, monkeypatch, folder):
 @pytest.mark.parametrize(
     ("raw", "expected"),
     [
-        (b"", "starts with 00 00 08"),
-        (b"\x1f\x8b\x08\x00", "Got 1f 8b 08 00"),
+        (b"", "start with 00 00 08"),
+        (b"\x1f\x8b\x08\x00", "not 1f 8b 08 00"),
         (b"\0\0\x0d\x01\0\0\0\x01\0\0\0\0", "00 00 0d 01"),  # floats
-        (idx(LABELS)[:-1], r"shape \(5,\) as its header says. Got 4 bytes"),
-        (idx(LABELS) + b"\0", "Got 6 bytes"),
-        (b"\0\0\x08\x03\0\0", "header of 16 bytes for 3 axes. Got 6"),
-        (b"\0\0\x08\x03" + b"\xff" * 12, "Got 0 bytes"),  # sizes whose product overflows 64 bits
+        (idx(LABELS)[:-1], r"shape \(5,\) according to its header, but has 4"),
+        (idx(LABELS) + b"\0", "but has 6"),
+        (b"\0\0\x08\x03\0\0", "3 axes need a header of 16 bytes, but it has 6"),
+        (b"\0\0\x08\x03" + b"\xff" * 12, "but has 0"),  # sizes whose product overflows 64 bits
     ],
 )
 def test_idx_that_is_none(raw, expected):
@@ -183,7 +183,7 @@ def test_idx_that_is_none(raw, expected):
 
 @pytest.mark.parametrize("size", [0, 3072, 3074])
 def test_cifar_that_is_none(size):
-    with pytest.raises(InputError, match=f"rows of 3073 bytes. Got {size}"):
+    with pytest.raises(InputError, match=f"rows of 3073 bytes, but its length is {size}"):
         read_cifar(bytes(size), "file")
 
 
@@ -211,31 +211,31 @@ def test_damaged_file_says_what_was_expected(tmp_path, monkeypatch):
     text = message("mnist")
     for part in (
         str(folder / f"{IDX[1]}.gz"),
-        f"expected md5 {md5(MNIST[IDX[1]])}",
-        f"got {md5(b'other')}",
+        f"should be {md5(MNIST[IDX[1]])}",
+        f"but is {md5(b'other')}",
         "delete it",
     ):
         assert part in text
     whole = gzip.compress(MNIST[IDX[1]])
     for raw in (whole[:-9], b"no gzip", whole[:14] + b"\xff\xff" + whole[16:]):
         (folder / f"{IDX[1]}.gz").write_bytes(raw)
-        assert "is damaged: expected a whole gzip file" in message("mnist")
+        assert "is damaged: it is not a whole gzip file" in message("mnist")
 
 
 def test_offline_one_sentence_says_what_to_put_where(monkeypatch):
     mirrors(monkeypatch, "mnist", "http://127.0.0.1:9/a/", "http://127.0.0.1:9/b/")
     assert message("mnist") == (
         "mnist is not on this machine and could not be downloaded "
-        "(http://127.0.0.1:9/a/: ConnectionError; http://127.0.0.1:9/b/: ConnectionError): "
-        "put train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz, "
-        "t10k-labels-idx1-ubyte.gz into a folder mnist/ of the folder that the environment variable SASGP_DATA names."
+        "(http://127.0.0.1:9/a/: ConnectionError; http://127.0.0.1:9/b/: ConnectionError). "
+        "Put train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz, "
+        "t10k-labels-idx1-ubyte.gz into a folder mnist/, and set SASGP_DATA to the folder that contains it."
     )
-    assert "put data_batch_1.bin, " in message("cifar10")
+    assert "Put data_batch_1.bin, " in message("cifar10")
 
 
 def test_users_folder_must_exist(monkeypatch):
     monkeypatch.setenv("SASGP_DATA", "/no/such/folder")
-    assert message("mnist").startswith("SASGP_DATA must name a folder. Got '/no/such/folder'")
+    assert message("mnist").startswith("SASGP_DATA must name a folder, but '/no/such/folder'")
     load("digits")  # needs no folder
 
 
@@ -246,7 +246,7 @@ def test_download_once(tmp_path, monkeypatch, serve, empty_machine, capfd):
     mirrors(monkeypatch, "mnist", serve(put(tmp_path / "web", MNIST)))
     assert_is_mnist(load("mnist"))
     assert sorted(serve.log) == sorted(f"/{file}.gz" for file in IDX)
-    assert sorted(path.name for path in (empty_machine / "mnist").iterdir()) == sorted(f"{file}.gz" for file in IDX)
+    assert sorted(path.name for path in (empty_machine / "mnist").iterdir()) == sorted(IDX)
     assert_is_mnist(load("mnist"))
     assert len(serve.log) == 4
     assert capfd.readouterr() == ("", "")  # no progress where there is no terminal
@@ -263,9 +263,11 @@ def test_corrupt_mirror(tmp_path, monkeypatch, serve, empty_machine):
     bad = serve(put(tmp_path / "bad", MNIST | {IDX[2]: b"corrupt"}))
     mirrors(monkeypatch, "mnist", bad)
     text = message("mnist")
-    assert f"expected md5 {md5(MNIST[IDX[2]])} of the decompressed bytes, got {md5(b'corrupt')}" in text
+    assert (
+        f"({IDX[2]}) does not match the known hash: expected md5:{md5(MNIST[IDX[2]])} but got {md5(b'corrupt')}" in text
+    )
     # What was whole is kept, what was not has left no trace.
-    assert sorted(path.name for path in (empty_machine / "mnist").iterdir()) == sorted(f"{file}.gz" for file in IDX[:2])
+    assert sorted(path.name for path in (empty_machine / "mnist").iterdir()) == sorted(IDX[:2])
     mirrors(monkeypatch, "mnist", bad, serve(put(tmp_path / "good", MNIST)))
     assert_is_mnist(load("mnist"))
 
@@ -289,19 +291,23 @@ def tar(files, folder="cifar-10-batches-bin/"):
 def test_archive(tmp_path, monkeypatch, serve, empty_machine):
     # An archive's paths are not followed: only the names of its files count.
     (tmp_path / "all.tar.gz").write_bytes(tar(CIFAR | {"readme.html": b"hello"}, folder="../../../"))
-    mirrors(monkeypatch, "cifar10", f"{serve(tmp_path)}all.tar.gz")
+    mirrors(monkeypatch, "cifar10", serve(tmp_path))
     assert len(load("cifar10").X) == 10
+    assert serve.log == ["/all.tar.gz"]  # once, for all its files
     assert sorted(path.name for path in (empty_machine / "cifar-10-batches-bin").iterdir()) == sorted(CIFAR)
     assert not (tmp_path / "readme.html").exists()
 
 
 def test_archives_that_are_damaged(tmp_path, monkeypatch, serve, empty_machine):
     url = serve(tmp_path)
-    mirrors(monkeypatch, "cifar10", f"{url}all.tar.gz")
+    mirrors(monkeypatch, "cifar10", url)
     damaged = {
-        "no whole tar archive": tar(CIFAR)[:-2000],
-        "without 'test_batch.bin'": tar({file: raw for file, raw in CIFAR.items() if file != "test_batch.bin"}),
-        "its data_batch_1.bin is damaged: expected md5": tar(CIFAR | {"data_batch_1.bin": b"corrupt"}),
+        "ended before the end-of-stream marker": tar(CIFAR)[:-2000],
+        "not a gzip file": b"hello",
+        "does not contain test_batch.bin": tar({file: raw for file, raw in CIFAR.items() if file != "test_batch.bin"}),
+        "(data_batch_1.bin) does not match the known hash: expected md5:": tar(
+            CIFAR | {"data_batch_1.bin": b"corrupt"}
+        ),
     }
     for expected, raw in damaged.items():
         (tmp_path / "all.tar.gz").write_bytes(raw)
@@ -325,7 +331,7 @@ def test_progress_on_a_terminal(tmp_path, monkeypatch, serve):
 
 
 def test_every_name_is_known():
-    assert set(datasets.NAMES) == {"digits", *SOURCES}
+    assert set(NAMES) == {"digits", *SOURCES}
     for source in SOURCES.values():
         assert all(len(digest) == 32 for digest in source.md5.values())
         assert all(Path(file).name == file for file in source.md5)

@@ -87,7 +87,7 @@ def test_pickles_are_never_run(write, suffix):
     np.save("objects.npy", bombs)
     np.savez("objects.npz", X=bombs)
     assert "Python objects" in message(f"objects{suffix}")
-    assert f"no {suffix} file" in message(f"raw{suffix}")
+    assert f"not a {suffix} file" in message(f"raw{suffix}")
     assert not Path("exploded").exists()
     np.load("objects.npy", allow_pickle=True)  # the bomb is a real one
     assert Path("exploded").exists()
@@ -96,12 +96,12 @@ def test_pickles_are_never_run(write, suffix):
 @pytest.mark.parametrize(
     ("array", "expected"),
     [
-        (np.ones(3), r"[N, D]. Got shape (3,)"),
-        (np.float64(1), "Got shape ()"),
-        (np.ones((2, 2), complex), "real numbers. Got an array of type complex128"),
-        (np.array([["a", "b"]]), "type <U1"),
-        (np.ones((0, 2)), "Got shape (0, 2)"),
-        (np.ones((2, 0)), "Got shape (2, 0)"),
+        (np.ones(3), r"[N, D], not one of shape (3,)"),
+        (np.float64(1), "not one of shape ()"),
+        (np.ones((2, 2), complex), "real numbers, not complex128"),
+        (np.array([["a", "b"]]), "not <U1"),
+        (np.ones((0, 2)), "empty: its array has shape (0, 2)"),
+        (np.ones((2, 0)), "empty: its array has shape (2, 0)"),
         (np.zeros(2, [("a", float)]), "real numbers"),
     ],
 )
@@ -119,17 +119,17 @@ def test_damaged_arrays(write):
     assert "greater than file size" in message(write(whole[:-8], "short.npy"))
     assert "damaged" in message(write(whole[:9], "shorter.npy"))
     assert "damaged" in message(write(whole.replace(b"}", b" "), "open.npy"))  # makes numpy raise a TokenError
-    assert "no .npy file" in message(write(Path("a.npz").read_bytes(), "zip.npy"))
-    assert "no .npz file" in message(write(whole, "npy.npz"))
+    assert "not a .npy file" in message(write(Path("a.npz").read_bytes(), "zip.npy"))
+    assert "not a .npz file" in message(write(whole, "npy.npz"))
     archive = bytearray(Path("a.npz").read_bytes())
     archive[300] ^= 1
     assert "Bad CRC-32" in message(write(bytes(archive), "flipped.npz"))
-    assert "no .npz file" in message(write(bytes(archive[:-30]), "short.npz"))
+    assert "not a .npz file" in message(write(bytes(archive[:-30]), "short.npz"))
 
 
 def test_npz_must_say_which_array(write):
     np.savez("a.npz", train=np.ones((2, 2)), test=np.ones((2, 2)))
-    assert "Got train, test; save the data under the name X" in message("a.npz")
+    assert "It has train, test. Save the data under the name X" in message("a.npz")
 
 
 # Tables
@@ -190,7 +190,7 @@ def test_labels_by_place_in_a_file_without_header(write):
         assert data.columns == ("x0", "x2")  # named by their place in the file
         np.testing.assert_array_equal(data.X, [[5.1, 1.4], [7.0, 4.7]])
     assert "'x1' holds text ('setosa' in row 1); name it with --labels 1, or drop it" in message(name)
-    assert "(x0, x1, x2) or a file. Got '3'" in message(name, labels="3")
+    assert "(x0, x1, x2) or a file, but '3' is neither" in message(name, labels="3")
 
 
 @pytest.mark.parametrize("name", ["label", "labels", "class", "target", "y"])
@@ -233,8 +233,8 @@ def test_parquet_keeps_small_types(write):
 
 def test_parquet_types_that_are_no_numbers(write):
     pl.DataFrame({"a": [1.0], "when": [date(2020, 1, 1)]}).write_parquet("p.parquet")
-    assert "column 'when' must hold numbers, but is of type Date" in message("p.parquet")
-    assert "Got Date in column 'when'" in message("p.parquet", labels="when")
+    assert "column 'when' must hold numbers, but has type Date" in message("p.parquet")
+    assert "but 'when' has type Date" in message("p.parquet", labels="when")
     pl.DataFrame({"a": []}).write_parquet("p.parquet")
     assert "no rows" in message("p.parquet")
     assert "cannot be read as .parquet" in message(write(b"PAR1 no more", "q.parquet"))
@@ -242,7 +242,7 @@ def test_parquet_types_that_are_no_numbers(write):
 
 def test_decimal_commas_are_not_text(write):
     name = write("a;b;c\n0,5;1,25;u\n2;3,5;v\n1,5;4;w\n")
-    assert "'a' must hold numbers with decimal points, but line 2 has '0,5'; save the file with decimal" in message(
+    assert "'a' must hold numbers with decimal points, but line 2 has '0,5'. Save the file with decimal" in message(
         name
     )
     assert "decimal points" in message(name, labels="c")
@@ -252,7 +252,7 @@ def test_text_is_not_guessed_to_be_labels(write):
     name = write(IRIS)
     expected = "data.csv: column 'species' holds text ('setosa' in row 1); name it with --labels species, or drop it."
     assert message(name) == expected
-    assert "Got 'speces'. Did you mean 'species'?" in message(name, labels="speces")
+    assert "but 'speces' is neither. Did you mean 'species'?" in message(name, labels="speces")
     two = message(write("a,b,c\n1,u,v\n"))
     assert "'b' holds text ('u' in row 1), as do 'c'; name one with --labels b" in two
     assert "column 'c' holds text ('v' in row 1) where numbers are expected; drop it" in message("data.csv", labels="b")
@@ -269,13 +269,13 @@ def test_a_stray_word_is_shown_in_its_place(write):
     ("content", "expected"),
     [
         (b"", "empty (0 bytes)"),
-        (b"\n \n", "is empty; expected a row of numbers"),
+        (b"\n \n", "is empty. It must have a row of numbers"),
         (b"a,b\n", "header but no rows"),
         (b"a,b\n\n\n", "header but no rows"),
-        (b"a,b\n1,2\n3\n4,5\n", "line 3 must have 2 cells as the first one has, but has 1"),
-        (b"a,b\n1,2\n3,4,5\n", "line 3 must have 2 cells as the first one has, but has 3"),
+        (b"a,b\n1,2\n3\n4,5\n", "line 3 must have 2 cells like the first line, but has 1"),
+        (b"a,b\n1,2\n3,4,5\n", "line 3 must have 2 cells like the first line, but has 3"),
         (b"1,2\n3,4,5\n", "line 2 must have 2 cells"),
-        (b"a,b,a\n1,2,3\n", "'a' is there twice"),
+        (b"a,b,a\n1,2,3\n", "two columns are called 'a'"),
         (b",a,b\n0,1,2\n", "column 1 has no name"),
         (b",0,1,2\n0,1,2,3\n", "column 1 has no name"),
         (b"a,label\n1,x\n2,\n", "line 3 has no label in column 'label'"),
@@ -325,11 +325,11 @@ def test_label_file_for_a_table(write):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("1\n", "each of the 2 rows of x.npy. Got 1 lines"),
-        ("cat\ndog\nowl\n", "Got 3 lines"),  # perhaps a header, perhaps not: labels off by one are worse than an error
-        ("1\n2\n3\n", "Got 3 lines"),
-        ("\ncat\n", "blank one, line 1"),
-        ("a,b\nc,d\n", "Got 2 cells on line 1"),
+        ("1\n", "each of the 2 rows of x.npy, but has 1"),
+        ("cat\ndog\nowl\n", "but has 3"),  # perhaps a header, perhaps not: labels off by one are worse than an error
+        ("1\n2\n3\n", "but has 3"),
+        ("\ncat\n", "line 1 is blank"),
+        ("a,b\nc,d\n", "line 1 has 2 cells"),
         ("", "empty"),
     ],
 )
@@ -342,10 +342,10 @@ def test_label_arrays_that_do_not_fit(write):
     np.save("x.npy", np.ones((2, 3)))
     for y in (np.ones(3), np.ones((2, 2))):
         np.save("y.npy", y)
-        assert f"2 for x.npy. Got shape {y.shape}" in message("x.npy", labels="y.npy")
+        assert f"2 for x.npy, but have shape {y.shape}" in message("x.npy", labels="y.npy")
     assert "must be a file" in message("x.npy", labels="species")
     assert ".npy, .csv, .tsv or .txt" in message("x.npy", labels=write("x", "y.json"))
-    assert "no .npy file" in message("x.npy", labels=write(b"\xff", "y.npy"))
+    assert "not a .npy file" in message("x.npy", labels=write(b"\xff", "y.npy"))
     assert "UTF-8" in message("x.npy", labels=write(b"\xff", "y.txt"))
 
 
@@ -359,12 +359,12 @@ def test_what_is_no_file(write):
     assert "Did you mean 'mnist'?" in message("MNIST")
     assert message("measurement.csv") == "there is no file 'measurement.csv'. Did you mean 'measurements.csv'?"
     assert message("nowhere/x.npy") == "there is no file 'nowhere/x.npy'. Check the path."
-    assert "Got the folder folder" in message("folder")
+    assert "folder is a folder. Name a file in it (.npy, " in message("folder")
     Path("folder/run.json").write_text("{}")
     Path("folder/0.png").write_bytes(b"")
-    assert "Got the folder folder" in message("folder")
+    assert "folder is a folder. Name a file in it (.npy, " in message("folder")
     Path("folder/1.png").write_bytes(b"")
-    assert "folders of images are not read. Got folder; save them as an array [N, H, W]" in message("folder")
+    assert "folder is a folder of images, which cannot be read. Save them as an array [N, H, W]" in message("folder")
     assert ".npy, .npz, .csv, .tsv, .parquet or .h5ad" in message(write("x", "x.xlsx"))
     assert "there is no data set or file" in message(
         Path("digits")
@@ -380,7 +380,7 @@ def test_unreadable_file(write, suffix):
 
 
 def test_named_data_sets_have_their_own_labels():
-    assert "leave them out" in message("digits", labels="y.csv")
+    assert "has its own labels; leave out labels" in message("digits", labels="y.csv")
 
 
 def test_import_is_light():

@@ -11,7 +11,8 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from sasgp import SASGP
 from sasgp.data import rows
-from sasgp.data.rows import ArrayRows, Chunks, FileReader
+from sasgp.data.disk import Chunks, FileReader
+from sasgp.data.rows import ArrayRows
 from sasgp.errors import InputError
 from sasgp.estimators.validation import check_rows
 from sasgp.training import fit_encoder
@@ -98,7 +99,7 @@ def test_chunks_come_in_pools_every_row_once(on_disk, X, picked):
 def test_every_row_is_equally_likely_at_every_place(on_disk):
     # 5000 epochs of 40 rows in chunks of 7, the last of which is shorter: the first batch of 4 holds each row with
     # probability 4/40; counts of 500, standard deviation √(5000·.1·.9) = 21, five of those
-    chunks = Chunks(FileReader(on_disk[:40]), None)
+    chunks = Chunks(FileReader(on_disk[:40]), None, rows.CHUNK_BYTES, rows.POOL_BYTES)
     counts = torch.zeros(40)
     for epoch in range(5000):
         counts[next(batches(40, 4, 0, epoch, segments=chunks.segments))] += 1

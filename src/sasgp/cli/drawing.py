@@ -43,7 +43,7 @@ def explore(
     import numpy as np
 
     from sasgp.cli import files, runs
-    from sasgp.data.labels import parsed
+    from sasgp.data.labels import parse_labels
     from sasgp.evaluation import tidy_labels
 
     if labels is not None and data is None:
@@ -68,7 +68,7 @@ def explore(
         Z = estimator.embedding_
         embedding = runs.Embedding(np.arange(len(Z)), Z, None) if known is None else known
         if embedding.labels is not None:
-            embedding = replace(embedding, labels=parsed(embedding.labels.tolist()))
+            embedding = replace(embedding, labels=parse_labels(embedding.labels.tolist()))
     page = explorer_page(estimator, embedding, dataset, name, run)
     with files.replacing(out) as file:
         page.save(file)

@@ -128,7 +128,7 @@ def rows_to_draw(
 
     from sasgp.cli.runs import Embedding
     from sasgp.data.images import is_image_shape
-    from sasgp.data.labels import parsed
+    from sasgp.data.labels import parse_labels
     from sasgp.evaluation import tidy_labels
 
     known, shape, name = run.embedding(), run.image_shape, run.name
@@ -138,7 +138,7 @@ def rows_to_draw(
         X, shape, name = dataset.X, dataset.image_shape, dataset.name
         embedding = Embedding(np.arange(len(X)), estimator.transform(X), tidy_labels(dataset.y))
     elif known is not None:
-        embedding = replace(known, labels=None if known.labels is None else parsed(known.labels.tolist()))
+        embedding = replace(known, labels=None if known.labels is None else parse_labels(known.labels.tolist()))
     some = np.sort(np.random.default_rng(0).permutation(len(embedding.Z))[:PLOTTED])
     drawn = Embedding(some, embedding.Z[some], None if embedding.labels is None else embedding.labels[some])
     return X, drawn, shape if shape is not None and is_image_shape(shape) else None, columns_of(run, estimator), name

@@ -1,4 +1,4 @@
-"""Whatever a user has, as rows of numbers.
+"""Data as rows of numbers, from data sets by name, files and arrays.
 
     from sasgp.data import load
 

@@ -3,10 +3,11 @@
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 
-The new file is written beside the old one and takes its place in one step. A process that is killed in between leaves
-the old file as it was, and a hidden temporary file that nothing reads.
+The new file is written beside the old one and takes its place in one step. If the process is killed before that, the
+old file stays as it was, and a hidden temporary file is left that nothing reads.
 """
 
+import glob
 import os
 import secrets
 import shutil
@@ -17,32 +18,29 @@ from pathlib import Path
 
 __all__ = ["real_path", "remove_leftovers", "replacing"]
 
-TOKEN = "[0-9a-f]" * 8
-ABANDONED = 600.0  # seconds without a write: whoever wrote this temporary file is gone
-
 
 def real_path(path: str | os.PathLike[str]) -> Path:
-    """The path with `~` and links resolved, so that a link's target is replaced and not the link."""
+    """Resolve `~` and links, so that the target of a link is replaced and not the link."""
     return Path(os.path.realpath(Path(path).expanduser()))
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A new file with the same suffix beside `path`, which replaces it when the block ends without an error.
+    """Make a temporary file beside `path`, with the same suffix, that replaces `path` if the block ends without error.
 
-    The file is on the disk, and not only in a cache, when the block has ended. Raises OSError.
+    By then the file has been synced to the disk. Raises OSError.
     """
     path = real_path(path)
     temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
     try:
         temporary.touch(exist_ok=False)
         if path.exists():
-            shutil.copymode(path, temporary)  # before the data: who kept the old file private wants the new one so, too
+            shutil.copymode(path, temporary)  # before the data is written: a private file stays private
         yield temporary
         _sync(temporary)
         temporary.replace(path)
     finally:
-        with suppress(OSError):  # after success there is none
+        with suppress(OSError):  # after success it is gone
             temporary.unlink()
     with suppress(OSError):  # Windows cannot open a folder
         _sync(path.parent)
@@ -50,14 +48,16 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 def remove_leftovers(path: Path) -> None:
     """Delete the temporary files that killed processes left beside `path`."""
-    for leftover in path.parent.glob(f".{path.stem}.{TOKEN}{path.suffix}"):
+    abandoned = time.time() - 600  # no process pauses its writing for ten minutes
+    token = "[0-9a-f]" * 8
+    for leftover in path.parent.glob(f".{glob.escape(path.stem)}.{token}{glob.escape(path.suffix)}"):
         with suppress(OSError):
-            if time.time() - leftover.stat().st_mtime > ABANDONED:
+            if leftover.stat().st_mtime < abandoned:
                 leftover.unlink()
 
 
 def _sync(path: Path) -> None:
-    """Make a file's contents, or a folder's names, survive a loss of power."""
+    """Make the contents of a file, or the names in a folder, survive a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,4 @@
-"""What is known of points besides their place: classes with names, values on a scale, or nothing.
-
-Figures and the explorer colour by it, and agree because both ask here.
-"""
+"""Labels of points: named classes, values on a scale, or nothing. Figures and the explorer colour points by them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sasgp.errors import InputError
 
-__all__ = ["Labels", "parsed", "shortened"]
+__all__ = ["Labels", "parse_labels", "shorten"]
 
 Array = NDArray[Any]
 
@@ -21,7 +18,7 @@ Array = NDArray[Any]
 class Labels:
     """The class of each of N points as an index into `names`, or its value on a scale, or neither.
 
-    Of names that are too many, the last stands for all that are rare, and `has_others` says so.
+    If there are too many classes, the last name stands for all the rare ones, and `has_others` is true.
     """
 
     index: Array
@@ -30,37 +27,39 @@ class Labels:
     has_others: bool = False
 
     @classmethod
-    def of(cls, labels: ArrayLike | None, n: int, most: int) -> Self:
-        """Labels of n points in at most so many classes. Numbers that are no classes are values on a scale."""
+    def from_array(cls, labels: ArrayLike | None, n: int, max_classes: int) -> Self:
+        """Labels of n points. Numbers are values on a scale if they have fractions or too many different values."""
         nothing = np.zeros(n, dtype=np.int64)
         if labels is None:
             return cls(nothing)
         y = np.asarray(labels)
         if y.shape != (n,):
-            raise InputError(f"labels must be one for each of the {n} points. Got shape {y.shape}.")
+            raise InputError(
+                f"labels must be a list, one for each of the {n} points. Got shape {y.shape}.", argument="labels"
+            )
         if y.dtype.kind == "O":
             y = np.array([str(label) for label in y])
         classes, index, count = np.unique(y, return_inverse=True, return_counts=True)
-        if y.dtype.kind in "iuf" and (len(classes) > most or (classes % 1 != 0).any()):
+        if y.dtype.kind in "iuf" and (len(classes) > max_classes or (classes % 1 != 0).any()):
             return cls(nothing, values=y.astype(np.float64))
         names = [f"{name:g}" if y.dtype.kind == "f" else str(name) for name in classes]
-        if len(names) <= most:
+        if len(names) <= max_classes:
             return cls(index, tuple(names))
-        common = np.sort(np.argsort(-count, kind="stable")[: most - 1])
-        place = np.full(len(names), most - 1)
+        common = np.sort(np.argsort(-count, kind="stable")[: max_classes - 1])
+        place = np.full(len(names), max_classes - 1)
         place[common] = np.arange(len(common))
         kept = [*(names[i] for i in common), f"{len(names) - len(common)} others"]
         return cls(place[index], tuple(kept), has_others=True)
 
 
-def shortened(name: str, most: int = 26) -> str:
-    """Both ends of a long name: names that begin alike often differ at their end."""
+def shorten(name: str, max_length: int = 26) -> str:
+    """Cut the middle out of a long name: names with the same beginning often differ at the end."""
     name = " ".join(name.split())
-    return name if len(name) <= most else f"{name[: most - 10]}…{name[-9:]}"
+    return name if len(name) <= max_length else f"{name[: max_length - 10]}…{name[-9:]}"
 
 
-def parsed(text: Sequence[str]) -> NDArray[Any]:
-    """Labels as integers or floats if all of them are, otherwise as text."""
+def parse_labels(text: Sequence[str]) -> NDArray[Any]:
+    """Convert labels to integers or floats if that works for all of them. Otherwise they stay text."""
     for kind in (np.int64, np.float64):
         try:
             return np.array(text).astype(kind)

@@ -1,7 +1,7 @@
-"""Files as data: arrays, tables and single cells by path, and the labels that belong to them.
+"""Files as data: arrays, tables and single cells by path, with the labels that belong to them.
 
-Readers take a path, and the labels and columns that were asked for. They return X as it is in the file, y, the names of
-the columns, and which labels were found.
+There is one reader per file type. A reader takes the path, and the labels and columns that the caller wants. It returns
+X as it is in the file, y, the names of the columns, and where it found the labels.
 """
 
 import csv
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sasgp.data.h5ad import read_h5ad
-from sasgp.data.labels import parsed
+from sasgp.data.labels import parse_labels
 from sasgp.data.named import NAMES, Dataset, load_named
 from sasgp.data.tables import LABEL_NAMES, is_number, read_table
 from sasgp.errors import InputError
@@ -23,28 +23,26 @@ from sasgp.errors import InputError
 __all__ = ["NAMES", "Dataset", "load"]
 
 LABEL_SUFFIXES = (".npy", ".csv", ".tsv", ".txt")
-IMAGES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp")
-NPY = b"\x93NUMPY"  # every .npy file starts with it
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp")
 
 
 def load(source: str | Path, *, labels: str | Path | None = None, columns: Sequence[str] | None = None) -> Dataset:
-    """A data set by its name, or a file.
+    """Load a data set by name, or from a file.
 
     Parameters
     ----------
     source
         One of `NAMES`, or a .npy, .npz, .csv, .tsv, .parquet or .h5ad file. A Path is always a file. An array with
-        more than two axes is flattened to [N, D]. Of a .npz file the array `X` is taken, or the only one with two axes
-        or more.
+        more than two axes is flattened to [N, D]. From a .npz file, the array `X` is read, or the only array with two
+        or more axes.
     labels
-        The column of the file that holds the labels: its name, or in a file without header its place counted from 0.
-        For .npz the name of an array, for .h5ad a column of obs. Otherwise a .npy, .csv, .tsv or .txt file with one
-        label a row. None takes a column of text or integers that is called label, labels, class, target or y, from
-        .npz an array `y` or `labels`, and for x.npy the file x.labels.npy beside it.
+        The column that holds the labels: its name, or its place counted from 0 if the file has no header. For .npz
+        it is the name of an array, and for .h5ad a column of obs. It can also be a .npy, .csv, .tsv or .txt file with
+        one label per row. With None, the labels are a column of text or integers called label, labels, class, target
+        or y. For .npz they are then an array `y` or `labels`, and for x.npy the file x.labels.npy beside it.
     columns
-        Features to take, in this order, from a file that has columns of all these names; its others are left out. None
-        takes all, or of a .h5ad file the genes that it marks as highly variable, and so does a file that has not all of
-        them, or no names.
+        Features to read, in this order. They are ignored unless the file names all of them; a .h5ad file that has only
+        some of them is an error. None reads all features, or from a .h5ad file the genes marked as highly variable.
 
     Returns
     -------
@@ -53,12 +51,12 @@ def load(source: str | Path, *, labels: str | Path | None = None, columns: Seque
     """
     if isinstance(source, str) and source in NAMES:
         if labels is not None:
-            raise InputError(f"'{source}' has labels of its own. Got labels='{labels}' besides; leave them out.")
+            raise InputError(f"'{source}' has its own labels; leave out labels='{labels}'.", argument="labels")
         return load_named(source)
     path = Path(source).expanduser()
     _check_file(path, tuple(_READERS), names=NAMES)
     try:
-        path.open("rb").close()  # a file that may not be read says so here, whatever its kind
+        path.open("rb").close()  # a missing permission is reported here for all types
         X, y, names, found = _READERS[path.suffix.lower()](path, None if labels is None else str(labels), columns)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
@@ -66,7 +64,7 @@ def load(source: str | Path, *, labels: str | Path | None = None, columns: Seque
     image_shape = X.shape[1:] if X.ndim > 2 else None
     X = _flat(X, path)
     if y is not None:
-        y = _one_a_row(y, len(X), path)
+        y = _check_labels(y, len(X), path)
     return Dataset(path.stem, X, y, names or tuple(f"x{d}" for d in range(X.shape[1])), image_shape, labels=found)
 
 
@@ -74,8 +72,8 @@ _Read = tuple[NDArray[Any], NDArray[Any] | None, tuple[str, ...], str | None]
 
 
 def _read_npy(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
-    X = _npy(path)
-    beside = path.with_suffix(".labels.npy")  # as `sasgp data` writes them
+    X = _load_npy(path)
+    beside = path.with_suffix(".labels.npy")
     labels = str(beside) if labels is None and beside.is_file() else labels
     y = None if labels is None else _label_file(labels, len(X) if X.ndim else 0, path, [])
     return X, y, (), labels
@@ -83,15 +81,15 @@ def _read_npy(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
 
 def _read_npz(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
     if not zipfile.is_zipfile(path):
-        raise InputError(f"{path} is damaged or no .npz file, which is a zip archive; save it again with np.savez.")
+        raise InputError(f"{path} is damaged or not a .npz file (a zip archive). Save it again with np.savez.")
     try:
         with np.load(path, allow_pickle=False) as archive:
             names = archive.files
             wide = ["X"] if "X" in names else [name for name in names if archive[name].ndim > 1]
             if len(wide) != 1:
                 raise InputError(
-                    f"{path} must have an array 'X', or only one with two axes or more. "
-                    f"Got {', '.join(names) or 'nothing'}; save the data under the name X."
+                    f"{path} must have an array 'X', or only one array with two or more axes. "
+                    f"It has {', '.join(names) or 'nothing'}. Save the data under the name X."
                 )
             X = archive[wide[0]]
             if labels is None:
@@ -100,7 +98,7 @@ def _read_npz(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
     except (InputError, OSError):
         raise
     except Exception as error:
-        raise _not_numpy(path, error) from error
+        raise _damaged(path, error) from error
     if y is None and labels is not None:
         y = _label_file(labels, len(X) if X.ndim else 0, path, names)
     return X, y, (), labels
@@ -108,12 +106,12 @@ def _read_npz(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
 
 def _read_columns(path: Path, labels: str | None, columns: Sequence[str] | None) -> _Read:
     table = read_h5ad(path) if path.suffix.lower() == ".h5ad" else read_table(path)
-    column = table.guess(columns or ()) if labels is None else table.find(labels)
+    column = table.guess_label_column(columns or ()) if labels is None else table.find_label_column(labels)
     y = None
     if column is not None:
         y = table.labels(column)
     elif labels is not None:
-        y = _label_file(labels, table.n_rows, path, table.annotations)
+        y = _label_file(labels, table.n_rows, path, table.label_candidates)
     X, names = table.numbers(without=column, only=columns)
     return X, y, names, column or labels
 
@@ -128,101 +126,111 @@ _READERS = {
 }
 
 
-def _npy(path: Path) -> NDArray[Any]:
+def _load_npy(path: Path) -> NDArray[Any]:
     with path.open("rb") as file:
-        if file.read(len(NPY)) != NPY:
-            raise InputError(f"{path} is no .npy file: it does not start as one does; save it again with np.save.")
+        if file.read(6) != b"\x93NUMPY":
+            raise InputError(f"{path} is not a .npy file: its first bytes are wrong. Save it again with np.save.")
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError:
         raise
     except Exception as error:
-        raise _not_numpy(path, error) from error
+        raise _damaged(path, error) from error
     return array
 
 
-def _not_numpy(path: Path, error: Exception) -> InputError:
-    """What to say of a file that numpy fails on; damaged headers make it raise anything, even tokenize.TokenError."""
+def _damaged(path: Path, error: Exception) -> InputError:
+    """The error for a file that numpy cannot read. A damaged header makes it raise any error, even TokenError."""
     reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
-    if "Python objects" in reason or "Object arrays" in reason:  # numpy's words, of a memory map and otherwise
+    if "Python objects" in reason or "Object arrays" in reason:  # numpy's words with and without a memory map
         return InputError(
-            f"{path} must hold numbers, but holds Python objects, which are never loaded because they could run code; "
-            "save np.asarray(X, dtype=float) instead."
+            f"{path} must hold numbers, but holds Python objects, which are never loaded because they could run code. "
+            "Save np.asarray(X, dtype=float) instead."
         )
-    return InputError(f"{path} is damaged ({reason}); copy it or save it again.")
+    return InputError(f"{path} is damaged ({reason}). Copy it or save it again.")
 
 
 def _flat(X: NDArray[Any], path: Path) -> NDArray[Any]:
-    """X as [N, D], without a copy where its memory is in that order."""
+    """X as [N, D], without a copy if its memory is in that order."""
     if X.dtype.kind not in "buif":
-        raise InputError(f"{path} must hold real numbers. Got an array of type {X.dtype}; convert it, e.g. to float32.")
+        raise InputError(f"{path} must hold real numbers, not {X.dtype}. Convert it, for example to float32.")
     if X.ndim < 2:
-        raise InputError(f"{path} must hold an array [N, D]. Got shape {X.shape}; one feature needs shape (N, 1).")
+        raise InputError(
+            f"{path} must hold an array [N, D], not one of shape {X.shape}. One feature needs shape (N, 1)."
+        )
     if not X.size:
-        raise InputError(f"{path} must hold rows and columns. Got shape {X.shape}; save it again with data.")
+        raise InputError(f"{path} is empty: its array has shape {X.shape}. Save it again with data.")
     return X.reshape(len(X), -1)
 
 
-def _one_a_row(y: NDArray[Any], n_rows: int, path: Path) -> NDArray[Any]:
+def _check_labels(y: NDArray[Any], n_rows: int, path: Path) -> NDArray[Any]:
+    """Labels [N], from [N] or [N, 1]. Raise InputError if they do not fit the rows."""
     if y.shape == (n_rows, 1):
         y = y[:, 0]
     if y.shape != (n_rows,):
         raise InputError(
-            f"labels must be one a row, {n_rows} for {path}. Got shape {y.shape}; check that they belong together."
+            f"labels must be one per row, {n_rows} for {path}, but have shape {y.shape}. Check that they match.",
+            argument="labels",
         )
     if y.dtype.kind not in "buifUS":
-        raise InputError(f"labels must be numbers or text. Got type {y.dtype} for {path}; convert them.")
+        raise InputError(f"labels for {path} must be numbers or text, not {y.dtype}. Convert them.", argument="labels")
     return y
 
 
 def _label_file(labels: str, n_rows: int, data: Path, columns: Sequence[str]) -> NDArray[Any]:
-    """Labels from a file of their own, for `data` with these columns, none of which is called `labels`."""
+    """Labels for `data` from a separate file. None of the columns of `data` is called `labels`."""
     path = Path(labels).expanduser()
     if not path.exists():
         if not columns:
-            raise InputError(f"labels for {data} must be a file with one label a row. Got '{labels}', which is none.")
+            raise InputError(
+                f"labels for {data} must be a file with one label per row, but there is no file '{labels}'.",
+                argument="labels",
+            )
         hint = _suggest(labels, columns)
-        raise InputError(f"labels must be a column of {data} ({_shortened(columns)}) or a file. Got '{labels}'.{hint}")
+        raise InputError(
+            f"labels must be a column of {data} ({_join(columns)}) or a file, but '{labels}' is neither.{hint}",
+            argument="labels",
+        )
     _check_file(path, LABEL_SUFFIXES)
     try:
         if path.suffix.lower() == ".npy":
-            return np.array(_npy(path))
+            return np.array(_load_npy(path))
         text = path.read_text(encoding="utf-8-sig").rstrip().splitlines()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{path} is not UTF-8 text ({error.reason}); save it as such, with one label a line."
+            f"{path} is not UTF-8 text ({error.reason}). Save it as UTF-8 with one label per line."
         ) from error
-    if path.suffix.lower() != ".txt":  # elsewhere a label may be quoted
+    if path.suffix.lower() != ".txt":  # in tables a label may be quoted
         rows = list(csv.reader(text, delimiter="\t" if path.suffix.lower() == ".tsv" else ","))
         if wide := next(((i, len(row)) for i, row in enumerate(rows, 1) if len(row) > 1), None):
             raise InputError(
-                f"{path} must have one label a line. Got {wide[1]} cells on line {wide[0]}; drop the rest."
+                f"{path} must have one label per line, but line {wide[0]} has {wide[1]} cells. Drop the others."
             )
         text = ["".join(row) for row in rows]
     text = [line.strip() for line in text]
-    # One line too many may be a header, but only one that looks like it: labels off by one are worse than an error.
+    # An extra line counts as a header only if it looks like one: labels off by one are worse than an error.
     header = text[0] in LABEL_NAMES or (not is_number(text[0]) and all(map(is_number, text[1:])))
     if len(text) == n_rows + 1 and header:
         text = text[1:]
     if len(text) != n_rows:
-        raise InputError(f"{path} must have a label for each of the {n_rows} rows of {data}. Got {len(text)} lines.")
+        raise InputError(f"{path} must have one label for each of the {n_rows} rows of {data}, but has {len(text)}.")
     if "" in text:
-        raise InputError(f"{path} must have a label on every line. Got a blank one, line {text.index('') + 1}.")
-    return parsed(text)
+        raise InputError(f"{path} must have a label on each line, but line {text.index('') + 1} is blank.")
+    return parse_labels(text)
 
 
 def _check_file(path: Path, suffixes: tuple[str, ...], names: tuple[str, ...] = ()) -> None:
-    """That `path` is a file of a kind that is read. `names` could have been meant instead."""
-    read = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+    """Raise InputError unless `path` is a file of a known type. The message suggests what else may have been meant."""
+    known = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
     if path.is_dir():
         inside = _siblings(path / "any")
-        if 2 * sum(other.suffix.lower() in IMAGES for other in inside) > len(inside):
+        if 2 * sum(other.suffix.lower() in IMAGE_SUFFIXES for other in inside) > len(inside):
             raise InputError(
-                f"folders of images are not read. Got {path}; save them as an array [N, H, W] in a .npy file."
+                f"{path} is a folder of images, which cannot be read. Save them as an array [N, H, W] in a .npy file."
             )
-        raise InputError(f"expected a file ({read}). Got the folder {path}; name a file in it.")
+        raise InputError(f"{path} is a folder. Name a file in it ({known}).")
     if not path.exists():
         siblings = [str(path.with_name(other.name)) for other in _siblings(path) if other.suffix.lower() in suffixes]
         hint = _suggest(str(path), [*names, *siblings])
@@ -230,9 +238,9 @@ def _check_file(path: Path, suffixes: tuple[str, ...], names: tuple[str, ...] = 
             raise InputError(f"there is no data set or file '{path}'.{hint} Data sets: {', '.join(names)}.")
         raise InputError(f"there is no file '{path}'.{hint or ' Check the path.'}")
     if path.suffix.lower() not in suffixes:
-        raise InputError(f"{path} must be a file of a kind that is read ({read}). Got '{path.suffix}'; convert it.")
+        raise InputError(f"{path} has an unknown type. Convert it to {known}.")
     if not path.stat().st_size:
-        raise InputError(f"{path} is empty (0 bytes); save it again.")
+        raise InputError(f"{path} is empty (0 bytes). Save it again.")
 
 
 def _siblings(path: Path) -> list[Path]:
@@ -248,5 +256,5 @@ def _suggest(word: str, options: Iterable[str]) -> str:
     return f" Did you mean '{by_lower[close[0]]}'?" if close else ""
 
 
-def _shortened(names: Sequence[str], most: int = 10) -> str:
-    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+def _join(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + (", …" if len(names) > 10 else "")

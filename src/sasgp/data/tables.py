@@ -1,12 +1,11 @@
-"""CSV, TSV and Parquet files as columns of numbers and of labels, read by polars.
+"""CSV, TSV and Parquet files as columns of numbers and a column of labels, read by polars.
 
-A CSV file's cells are separated by commas, or by semicolons or tabs where its first line has no comma.
+Cells of a CSV file are separated by commas, or by semicolons or tabs if its first line has no comma. Empty cells, NA,
+N/A, NaN, null and None are missing values and become NaN.
 
-Its first line is a header if one of its cells is not a number while the cell below is one, or if none of its cells is
-a number, or if it counts 0, 1, 2, … as pandas names columns. So `5.1,3.5,setosa` over `4.9,3.0,setosa` is data, and
-`label,0,1` over `7,0,255` is a header. Columns without a header are called x0, x1, … by their place in the file.
-
-Empty cells, NA, N/A, NaN, null and None are missing values, and become NaN.
+The first line is a header in three cases: a cell that is not a number stands above a number, or no cell is a number, or
+the cells count 0, 1, 2, … like the default column names of pandas. So `5.1,3.5,setosa` above `4.9,3.0,setosa` is data,
+and `label,0,1` above `7,0,255` is a header. Without a header, columns are called x0, x1, … by their place in the file.
 """
 
 import csv
@@ -24,19 +23,19 @@ from sasgp.errors import InputError
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["LABEL_NAMES", "Table", "TextError", "is_number", "read_table"]
+__all__ = ["LABEL_NAMES", "TableFile", "TextError", "is_number", "read_table"]
 
 LABEL_NAMES = ("label", "labels", "class", "target", "y")
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "None")
 
 
 class TextError(InputError):
-    """A column is text where numbers are expected."""
+    """A column that should hold numbers holds text."""
 
 
 @dataclass(frozen=True)
-class Table:
-    """Named columns of a file. `separator` is None for a file that is not text."""
+class TableFile:
+    """A file and its named columns. `separator` is None if it is not a text file."""
 
     path: Path
     frame: "pl.DataFrame"
@@ -48,20 +47,20 @@ class Table:
         return self.frame.height
 
     @property
-    def annotations(self) -> tuple[str, ...]:
-        """Columns that may be the labels."""
+    def label_candidates(self) -> tuple[str, ...]:
+        """Columns that may hold the labels."""
         return tuple(self.frame.columns)
 
-    def find(self, label: str) -> str | None:
-        """The column called `label`, or in a file without header the one at that place, counted from 0."""
+    def find_label_column(self, label: str) -> str | None:
+        """The column called `label`, or in a file without header the column at that place, counted from 0."""
         if label in self.frame.columns:
             return label
         if not self.has_header and label.isdecimal() and int(label) < self.frame.width:
             return self.frame.columns[int(label)]
         return None
 
-    def guess(self, features: Sequence[str] = ()) -> str | None:
-        """A column of text or integers that is called exactly like one of `LABEL_NAMES`, and is none of `features`."""
+    def guess_label_column(self, features: Sequence[str] = ()) -> str | None:
+        """A column of text or integers whose name is in `LABEL_NAMES` but not in `features`."""
         import polars as pl
 
         named = [
@@ -79,26 +78,28 @@ class Table:
         return named[0] if named else None
 
     def labels(self, column: str) -> NDArray[Any]:
+        """The values of a column. Text stays text."""
         import polars as pl
 
         values = self.frame[column]
         if values.null_count():
             row = values.is_null().arg_max() or 0
             raise InputError(
-                f"{self.path}: {self._place(row)} has no label in column '{column}'; fill it or drop the row."
+                f"{self.path}: {self._place(row)} has no label in column '{column}'. Add one or drop the row."
             )
         if values.dtype in (pl.String, pl.Categorical, pl.Enum):
             return np.array(values.cast(pl.String).to_list(), dtype=np.str_)
         if not (values.dtype.is_numeric() or values.dtype == pl.Boolean):
             raise InputError(
-                f"{self.path}: labels must be text or numbers. Got {values.dtype} in column '{column}'; convert it."
+                f"{self.path}: labels must be text or numbers, but '{column}' has type {values.dtype}. Convert it.",
+                argument="labels",
             )
         return values.to_numpy()
 
     def numbers(
         self, *, without: str | None, only: Sequence[str] | None = None
     ) -> tuple[NDArray[Any], tuple[str, ...]]:
-        """All columns except the labels, as X [N, D] and their names; `only` some, if a header has all of them."""
+        """All columns except the labels, as X [N, D] and their names, or `only` some if the file names all of those."""
         import polars as pl
 
         frame = self.frame.drop(without) if without else self.frame
@@ -109,17 +110,17 @@ class Table:
         for name, dtype in frame.schema.items():
             if not (dtype.is_numeric() or dtype in (pl.Boolean, pl.Null)):
                 raise InputError(
-                    f"{self.path}: column '{name}' must hold numbers, but is of type {dtype}; convert or drop it."
+                    f"{self.path}: column '{name}' must hold numbers, but has type {dtype}. Convert or drop it."
                 )
         if not frame.width:
-            raise InputError(f"{self.path} has no column besides the labels; add columns of numbers.")
-        # Text files are read as float64; a Parquet file keeps the types it declares, where numpy has them.
+            raise InputError(f"{self.path} has no column besides the labels. Add columns of numbers.")
+        # Text files become float64. A Parquet file keeps its types if numpy has them.
         odd = pl.selectors.numeric() if self.separator else pl.selectors.decimal()
         frame = frame.with_columns((odd | pl.selectors.boolean() | pl.selectors.by_dtype(pl.Null)).cast(pl.Float64))
         return frame.to_numpy(order="c"), tuple(frame.columns)
 
     def _text_error(self, names: list[str], may_be_labels: bool) -> InputError:
-        """What to do about columns of text: a stray word is shown in its place, a whole column may be the labels."""
+        """The error for columns of text. It points to a stray word, or suggests that a whole column is the labels."""
         import polars as pl
 
         text = {name: self.frame[name].cast(pl.String) for name in names}
@@ -129,13 +130,13 @@ class Table:
                 row = stray.arg_max() or 0
                 return InputError(
                     f"{self.path}: column '{name}' must hold numbers with decimal points, but {self._place(row)} has "
-                    f"{column[row][:40]!r}; save the file with decimal points, and without separators of thousands."
+                    f"{column[row][:40]!r}. Save the file with decimal points and without thousands separators."
                 )
             if 2 * stray.sum() < len(column) - column.null_count():
                 row = stray.arg_max() or 0
                 return InputError(
-                    f"{self.path}: column '{name}' must hold numbers, but {self._place(row)} has {column[row][:40]!r}; "
-                    "correct it, or leave the cell empty if the value is missing."
+                    f"{self.path}: column '{name}' must hold numbers, but {self._place(row)} has {column[row][:40]!r}. "
+                    "Correct it, or leave the cell empty if the value is missing."
                 )
         name, column = next(iter(text.items()))
         row = column.is_not_null().arg_max() or 0
@@ -148,31 +149,31 @@ class Table:
         return TextError(f"{what}; name it with --labels {option}, or drop it.")
 
     def _place(self, row: int) -> str:
-        """Where a row is in the file: the line that an editor shows, if it is a text file."""
+        """Where a row is in the file. In a text file that is the line number that an editor shows."""
         if self.separator is None:
             return f"row {row + 1}"
         filled = (line for line, cells in _lines(self.path, self.separator) if cells)
         return f"line {next(islice(filled, row + self.has_header, None))}"
 
 
-def read_table(path: Path) -> Table:
-    """Columns of a .csv, .tsv or .parquet file."""
+def read_table(path: Path) -> TableFile:
+    """Read a .csv, .tsv or .parquet file."""
     import polars as pl
 
     try:
-        table = Table(path, pl.read_parquet(path)) if path.suffix.lower() == ".parquet" else _read_csv(path)
+        table = TableFile(path, pl.read_parquet(path)) if path.suffix.lower() == ".parquet" else _read_csv(path)
     except (UnicodeDecodeError, csv.Error, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        # polars panics, outside its own errors, on some damaged Parquet files.
+        # On some damaged Parquet files polars panics, which is not one of its own errors.
         reason = str(error).splitlines()[0]
-        again = "save it again" if path.suffix.lower() == ".parquet" else "save it as UTF-8 text"
-        raise InputError(f"{path} cannot be read as {path.suffix} ({reason}); {again}.") from error
+        cure = "Save it again" if path.suffix.lower() == ".parquet" else "Save it as UTF-8 text"
+        raise InputError(f"{path} cannot be read as {path.suffix} ({reason}). {cure}.") from error
     if not table.frame.height:
-        raise InputError(f"{path} has columns but no rows; add some.")
+        raise InputError(f"{path} has columns but no rows. Add some.")
     return table
 
 
 def is_number(cell: str) -> bool:
-    """Whether a cell of a text file may stand in a column of numbers."""
+    """Whether a cell of a text file is a number or a missing value."""
     try:
         float(cell)
     except ValueError:
@@ -180,67 +181,66 @@ def is_number(cell: str) -> bool:
     return True
 
 
-def _read_csv(path: Path) -> Table:
+def _read_csv(path: Path) -> TableFile:
     import polars as pl
 
     with path.open("rb") as file:
         head = file.read(1 << 16)
     if b"\0" in head:
-        raise InputError(f"{path} is not a text file: it holds zero bytes. Save it as UTF-8 text.")
+        raise InputError(f"{path} is not a text file: it contains zero bytes. Save it as UTF-8 text.")
     first_line = head.lstrip().split(b"\n", 1)[0].decode("utf-8", "replace")
     separator = "\t" if path.suffix.lower() == ".tsv" else next((s for s in ",;\t" if s in first_line), ",")
 
-    # The first two rows decide on the header, so they are looked at here; polars reads what is below it.
+    # The first two rows show whether there is a header. polars reads what is below it.
     rows = ((i, cells) for i, (_, cells) in enumerate(_lines(path, separator)) if cells)
     start, first = next(rows, (0, []))
     _, second = next(rows, (0, []))
     if not first:
-        raise InputError(f"{path} is empty; expected a row of numbers on every line.")
+        raise InputError(f"{path} is empty. It must have a row of numbers on each line.")
     has_header = _is_header(first, second)
     names = [cell.strip() for cell in first] if has_header else [f"x{i}" for i in range(len(first))]
     _check_names(path, names)
     if has_header and not second:
-        raise InputError(f"{path} has a header but no rows; add some.")
+        raise InputError(f"{path} has a header but no rows. Add some.")
 
     try:
-        # None: types are those of the whole column, not of its first hundred cells.
         skip = start + has_header
+        # Without a schema length, polars infers types from the whole column and not from its first hundred cells.
         frame = pl.read_csv(path, has_header=False, skip_rows=skip, separator=separator, infer_schema_length=None)
     except pl.exceptions.PolarsError:
-        _filled(path, separator, len(names))
+        _full_rows(path, separator, len(names))
         raise
-    # polars fills up short lines and takes blank ones for rows. Only then is there a null in the last column.
+    # polars pads short lines and counts blank lines as rows. Both leave a null in the last column.
     if frame.width != len(names) or frame[:, -1].null_count():
-        filled = _filled(path, separator, len(names))
-        frame = frame[[i - skip for i in filled if i >= skip]]
+        frame = frame[[i - skip for i in _full_rows(path, separator, len(names)) if i >= skip]]
     frame.columns = names
-    return Table(path, frame.with_columns([_settled(column) for column in frame]), separator, has_header)
+    return TableFile(path, frame.with_columns([_as_numbers(column) for column in frame]), separator, has_header)
 
 
 def _lines(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """The number of the line on which each row ends, and the row's cells: none for a blank line."""
+    """The number of the line on which each row ends, and the cells of the row. A blank line has none."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, delimiter=separator)
         for cells in reader:
             yield reader.line_num, [] if len(cells) == 1 and not cells[0].strip() else cells
 
 
-def _filled(path: Path, separator: str, width: int) -> list[int]:
-    """Indices of the rows that are not blank, all of which must have `width` cells."""
-    filled = []
+def _full_rows(path: Path, separator: str, width: int) -> list[int]:
+    """Indices of the rows that are not blank. Raise InputError unless each has `width` cells."""
+    full = []
     for i, (line, cells) in enumerate(_lines(path, separator)):
         if cells and len(cells) != width:
             raise InputError(
-                f"{path}: line {line} must have {width} cells as the first one has, but has {len(cells)}; correct it."
+                f"{path}: line {line} must have {width} cells like the first line, but has {len(cells)}. Correct it."
             )
         if cells:
-            filled.append(i)
-    return filled
+            full.append(i)
+    return full
 
 
 def _is_header(first: list[str], second: list[str]) -> bool:
-    named = first if first[0].strip() else first[1:]  # pandas leaves the name of a row index empty
-    # Two columns are too few to tell counting from data.
+    named = first if first[0].strip() else first[1:]  # pandas leaves the name of its row index empty
+    # Two columns are too few to distinguish counting from data.
     if len(named) > 2 and [cell.strip() for cell in named] == [str(i) for i in range(len(named))]:
         return True
     numeric = [is_number(cell) for cell in first]
@@ -251,11 +251,11 @@ def _is_header(first: list[str], second: list[str]) -> bool:
 def _check_names(path: Path, names: list[str]) -> None:
     if "" in names:
         raise InputError(
-            f"{path}: column {names.index('') + 1} has no name. If it is a row number, drop it (pandas: index=False); "
-            "otherwise name it."
+            f"{path}: column {names.index('') + 1} has no name. Name it, or drop it if it counts the rows (pandas: "
+            "index=False)."
         )
     if twice := next((name for i, name in enumerate(names) if name in names[:i]), None):
-        raise InputError(f"{path}: column names must differ, but '{twice}' is there twice; rename or drop one.")
+        raise InputError(f"{path}: two columns are called '{twice}'. Rename or drop one.")
 
 
 def _stray(column: "pl.Series") -> "pl.Series":
@@ -265,8 +265,8 @@ def _stray(column: "pl.Series") -> "pl.Series":
     return column.cast(pl.Float64, strict=False).is_null() & ~column.fill_null("").is_in(MISSING)
 
 
-def _settled(column: "pl.Series") -> "pl.Series":
-    """A column that polars took for text because of blanks or missing values, as numbers if all of it is."""
+def _as_numbers(column: "pl.Series") -> "pl.Series":
+    """Convert a column that polars read as text because of blanks or missing values, if all of it is numbers."""
     import polars as pl
 
     if column.dtype != pl.String:
@@ -274,13 +274,11 @@ def _settled(column: "pl.Series") -> "pl.Series":
     column = column.str.strip_chars()
     if _stray(column).any():
         return column
-    whole = column.cast(pl.Int64, strict=False)
+    integers = column.cast(pl.Int64, strict=False)
     missing = column.fill_null("").is_in(MISSING)
-    return (
-        whole
-        if (whole.is_not_null() | missing).all() and whole.is_not_null().any()
-        else column.cast(pl.Float64, strict=False)
-    )
+    if (integers.is_not_null() | missing).all() and integers.is_not_null().any():
+        return integers
+    return column.cast(pl.Float64, strict=False)
 
 
 def _listed(names: list[str]) -> str:

@@ -86,7 +86,7 @@ def explore(
         shape = None if named else guess_shape(sample)
     else:
         shape = check_shape(image_shape, D) if len(image_shape) else None
-    shades = None if shape is None else Shades.of(sample, planes(shape)[0][0])
+    shades = None if shape is None else Shades.from_pixels(sample, planes(shape)[0][0])
 
     bytes_a_value = 4 if shades is None else 1
     if X is not None:

@@ -48,7 +48,7 @@ def packed_columns(columns: Mapping[str, Array]) -> list[Packed]:
 
 
 def _packed_column(name: str, values: Array) -> Packed:
-    labels = Labels.of(values, len(values), MAX_CLASSES)
+    labels = Labels.from_array(values, len(values), MAX_CLASSES)
     if labels.values is None:
         packed = {"name": name, "classes": list(labels.names), "others": labels.has_others}
         return packed | {"codes": pack(labels.index, "uint8")}

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 
-from sasgp.data.labels import shortened
+from sasgp.data.labels import shorten
 from sasgp.errors import InputError
 from sasgp.plots.style import (
     INK,
@@ -68,7 +68,7 @@ def latent_space(
     Figure
     """
     view = _view(model, Z, axes)
-    known = Coloured.of(labels, len(view.Z), MAX_CLASSES)
+    known = Coloured.from_array(labels, len(view.Z), MAX_CLASSES)
     size = (PICTURE_SIZE + known.legend_width, PICTURE_SIZE) if view.is_plane else (1.4 * PICTURE_SIZE, 3.2)
     figure = Figure(figsize=size, layout="constrained")
     _draw_latent(figure.subplots(), model, view, known)
@@ -135,7 +135,7 @@ def latent_with_images(
     Figure
     """
     view = _view(model, Z, axes)
-    known = Coloured.of(labels, len(view.Z), MAX_CLASSES)
+    known = Coloured.from_array(labels, len(view.Z), MAX_CLASSES)
     if view.is_plane:
         figure = Figure(figsize=(2 * PICTURE_SIZE + known.legend_width, PICTURE_SIZE), layout="constrained")
         left, right = figure.subplots(1, 2)
@@ -236,7 +236,7 @@ def _draw_latent(axes: Axes, model: Decoder, view: _View, labels: "Coloured") ->
     elif labels.values is not None:
         axes.set_ylabel("label")
     else:
-        axes.set_yticks(range(len(labels.names)), [shortened(name) for name in labels.names])
+        axes.set_yticks(range(len(labels.names)), [shorten(name) for name in labels.names])
 
 
 def _draw_points(axes: Axes, points: Array, labels: "Coloured") -> None:
@@ -262,7 +262,7 @@ def _draw_points(axes: Axes, points: Array, labels: "Coloured") -> None:
 
 def _legend(axes: Axes, labels: "Coloured") -> None:
     entries = [
-        Line2D([], [], ls="", ms=6, marker=MARKERS[i // len(PALETTE)], color=labels.colour(i), label=shortened(name))
+        Line2D([], [], ls="", ms=6, marker=MARKERS[i // len(PALETTE)], color=labels.colour(i), label=shorten(name))
         for i, name in enumerate(labels.names)
     ]
     axes.legend(

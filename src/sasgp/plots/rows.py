@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from sasgp.data.images import as_images
-from sasgp.data.labels import shortened
+from sasgp.data.labels import shorten
 from sasgp.errors import InputError
 from sasgp.plots.style import INK, PALETTE, PICTURE_SIZE, Decoder, mosaic, plain, titled
 
@@ -117,7 +117,7 @@ def reconstructions(
         plain(axes)
         axes.tick_params(labelbottom=i + columns >= len(rows))
         if few and feature_names is not None:
-            axes.set_xticks(place, [shortened(name, 16) for name in feature_names], rotation=90, fontsize=6)
+            axes.set_xticks(place, [shorten(name, 16) for name in feature_names], rotation=90, fontsize=6)
     figure.legend(
         *panels[0, 0].get_legend_handles_labels(),
         loc="outside upper right",

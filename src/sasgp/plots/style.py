@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from sasgp.data.images import as_images
-from sasgp.data.labels import Labels, shortened
+from sasgp.data.labels import Labels, shorten
 
 __all__ = ["Coloured", "Decoder", "Pictures", "colour_bar", "mosaic", "plain", "titled"]
 
@@ -60,7 +60,7 @@ class Coloured(Labels):
         """Inches."""
         if self.values is not None:
             return 0.7
-        return 0.3 + 0.075 * max(len(shortened(name)) for name in self.names) if self.names else 0.0
+        return 0.3 + 0.075 * max(len(shorten(name)) for name in self.names) if self.names else 0.0
 
     def colour(self, i: int) -> str:
         if not self.names:
