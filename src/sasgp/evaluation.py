@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sasgp.data.named import Dataset
     from sasgp.estimators.decoder import Decoder
 
-__all__ = ["hold_out", "knn", "pca_rmse", "quality", "reconstruction", "structure"]
+__all__ = ["structure"]
 
 Array = NDArray[Any]
 

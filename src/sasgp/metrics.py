@@ -15,7 +15,6 @@ from sasgp.data.blocks import slices
 from sasgp.errors import InputError
 
 __all__ = [
-    "PIT_BINS",
     "continuity",
     "coverage",
     "knn_accuracy",
@@ -183,7 +182,9 @@ def knn_accuracy(Z_train: ArrayLike, y_train: ArrayLike, Z_test: ArrayLike, y_te
         if labels.dtype.kind == "f" and (labels != np.rint(labels)).any():
             raise InputError(f"y_{name} must hold classes. Got fractions such as {labels[labels % 1 != 0][0]:g}.")
     if Z.shape[1] != Z_new.shape[1]:
-        raise InputError(f"Z_train and Z_test must have the same number of columns. Got {Z.shape[1]} and {Z_new.shape[1]}.")
+        raise InputError(
+            f"Z_train and Z_test must have the same number of columns. Got {Z.shape[1]} and {Z_new.shape[1]}."
+        )
     if not len(Z_new):
         raise InputError("Z_test must hold at least one point. Got none.", argument="Z_test")
     if not 1 <= k <= len(Z):
@@ -337,7 +338,8 @@ def _residuals(X: NDArray[Any], mean: NDArray[Any], V: NDArray[Any]) -> Iterator
     n, d = X.shape
     if V.shape not in ((), (n,), (n, 1), (n, d)):
         raise InputError(
-            f"var must have shape ({n},), ({n}, 1) or ({n}, {d}) for X of shape ({n}, {d}). Got {V.shape}.", argument="var"
+            f"var must have shape ({n},), ({n}, 1) or ({n}, {d}) for X of shape ({n}, {d}). Got {V.shape}.",
+            argument="var",
         )
     if V.ndim == 0:
         V = np.broadcast_to(V, n)
