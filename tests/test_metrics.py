@@ -241,3 +241,30 @@ def test_coverage_is_that_of_the_interval_itself():
 def test_levels_between_the_edges_of_bins():
     with pytest.raises(InputError, match=r"multiple of 0.01.*Got 0.955"):
         metrics.coverage(np.ones(200), 0.955)
+
+
+# ---- principal components ----
+
+
+def test_pca_rmse_is_that_of_scikit_learn():
+    from sklearn.decomposition import PCA
+
+    rng = np.random.default_rng(0)
+    X, X_new = rng.normal(size=(2, 60, 8)) * np.arange(1, 9)
+    pca = PCA(3).fit(X)
+    expected = rmse(X_new, pca.inverse_transform(pca.transform(X_new)))
+    assert evaluation.pca_rmse(X, X_new, 3, seed=0) == pytest.approx(expected, rel=1e-10)
+
+
+def test_pca_rmse_of_constant_data_and_of_more_components_than_features():
+    assert evaluation.pca_rmse(np.ones((60, 3)), np.ones((5, 3)), 2, seed=0) == 0
+    assert evaluation.pca_rmse(np.ones((3, 60)), np.ones((5, 60)), 2, seed=0) == 0
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    assert evaluation.pca_rmse(X, X, 9, seed=0) == pytest.approx(0, abs=1e-12)
+
+
+def test_pca_rmse_of_many_rows_is_that_of_some(monkeypatch):
+    X = np.random.default_rng(0).normal(size=(4000, 6)) * [8, 4, 1, 1, 1, 1]
+    whole = evaluation.pca_rmse(X, X, 2, seed=0)
+    monkeypatch.setattr(evaluation, "PCA_ROWS", 1000)
+    assert evaluation.pca_rmse(X, X, 2, seed=0) == pytest.approx(whole, rel=2e-3)

@@ -86,8 +86,7 @@ def explore(
             "rows": pack(shown if rows is None else np.asarray(rows)[shown], "int32"),
             "columns": content.pack_columns(coloured, own),
             "n_columns_left_out": len(names) - len(own) if own else 0,
-            "observed": content.pack_observed(_observed(model, X, points, shown, image), image)
-            | {"support": X is None},
+            "observed": _pack_observed(model, X, points, shown, image),
             "background": pack_background(model, box),
             "decoder": pack_decoder(model, box, content.ranges(sample, image)),
         }
@@ -100,8 +99,8 @@ def _checked(model: "Decoder", X: Array | None, Z: Array | None) -> Array:
     expected = (len(points), model.n_features_in_)
     if X is not None and X.shape != expected:
         raise InputError(
-            f"X must have shape [{expected[0]}, {expected[1]}], one row for each latent. Got {X.shape}. Pass the latents "
-            "of these rows as Z.",
+            f"X must have shape [{expected[0]}, {expected[1]}], one row for each latent. Got {X.shape}. Pass the "
+            "latents of these rows as Z.",
             argument="X",
         )
     return points
@@ -124,16 +123,18 @@ def _sample(model: "Decoder", X: Array | None, points: Array) -> Array:
     return take_rows(known, np.arange(0, len(known), max(1, len(known) // SAMPLE_ROWS)))
 
 
-def _observed(
+def _pack_observed(
     model: "Decoder", X: Array | None, points: Array, shown: Array, image: dict[str, Any] | None
-) -> content.Observed:
+) -> dict[str, Any]:
     """Rows to show beside what is decoded: some of X, or of the support set."""
     bytes_per_value = 4 if image is None else 1
-    if X is not None:
-        return content.Observed.some(X, points, shown, bytes_per_value)
     support = _support(model)
-    if support is None:
+    if X is not None:
+        observed = content.Observed.some(X, points, shown, bytes_per_value)
+    elif support is not None:
+        some = content.Observed.some(*support, np.arange(len(support[0])), bytes_per_value)
+        observed = content.Observed(some.X, some.Z, np.full(len(some.X), -1))
+    else:
         empty = np.empty((0, model.n_features_in_)), np.empty((0, model.n_components_))
-        return content.Observed(*empty, np.empty(0, np.int64))
-    some = content.Observed.some(*support, np.arange(len(support[0])), bytes_per_value)
-    return content.Observed(some.X, some.Z, np.full(len(some.X), -1))
+        observed = content.Observed(*empty, np.empty(0, np.int64))
+    return content.pack_observed(observed, image) | {"support": X is None}

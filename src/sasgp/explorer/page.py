@@ -1,8 +1,8 @@
 """The page: one HTML file with the decoder, the points, our script and Plotly's.
 
 Text from the user (labels, column names, titles) is stored as JSON without any character that could end its element,
-and is put on the page as text. Should that ever fail, the page's security policy runs no script except the two whose hashes
-it names, and blocks the network.
+and is put on the page as text. Should that ever fail, the page's security policy runs no script except the two whose
+hashes it names, and blocks the network.
 """
 
 import base64

@@ -46,7 +46,9 @@ def calibration(counts: ArrayLike, *, title: str | None = None) -> Figure:
     right.plot(levels, [coverage(counts, level) for level in levels], color=PALETTE[0], lw=1.8, label="the decoder")
     found = [coverage(counts, level) for level in LEVELS]
     right.plot(LEVELS, found, "o", color=PALETTE[0])
-    words = [f"{100 * share:.1f} % in {level:.0%} intervals" for level, share in zip(LEVELS, found, strict=True)]
+    words = [
+        f"{100 * share:.1f} % in {100 * level:.0f} % intervals" for level, share in zip(LEVELS, found, strict=True)
+    ]
     right.text(0.98, 0.04, "\n".join(words), transform=right.transAxes, ha="right", va="bottom", linespacing=1.5)
     right.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel="central interval", ylabel="share of values in it")
     right.legend(frameon=False, loc="upper left")
