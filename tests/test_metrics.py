@@ -69,7 +69,7 @@ def test_blocks_do_not_change_the_result(pair, monkeypatch):
     var = np.random.default_rng(1).uniform(0.1, 2, 23)
     whole = rmse(X, mean), mae(X, mean), nlpd(X, mean, var)
     for size in (1, 15, 40):  # less than a row, two rows, and blocks that leave a rest
-        monkeypatch.setattr(metrics, "BLOCK", size)
+        monkeypatch.setattr("sasgp.data.blocks.VALUES_AT_ONCE", size)
         assert (rmse(X, mean), mae(X, mean), nlpd(X, mean, var)) == pytest.approx(whole, rel=1e-13)
 
 
@@ -192,16 +192,16 @@ def test_structure_of_hardly_any_rows_is_left_out():
     [
         (lambda: rmse(np.ones((3, 2)), np.ones((2, 3))), r"same shape.*\(3, 2\) and \(2, 3\)"),
         (lambda: mae(np.ones(3), np.ones(3)), r"\[N, D\]"),
-        (lambda: rmse(np.ones((0, 2)), np.ones((0, 2))), "something in it"),
+        (lambda: rmse(np.ones((0, 2)), np.ones((0, 2))), "must not be empty"),
         (lambda: nlpd(np.ones((3, 2)), np.ones((3, 2)), np.ones(2)), r"\(3,\), \(3, 1\) or \(3, 2\).*Got \(2,\)"),
         (lambda: nlpd(np.ones((3, 2)), np.ones((3, 2)), np.ones((1, 2))), r"Got \(1, 2\)"),
         (lambda: nlpd(np.ones((3, 2)), np.ones((3, 2)), -1.0), "positive. Got -1"),
         (lambda: knn_accuracy(np.ones((3, 2)), [0, 1], np.ones((1, 2)), [0]), r"y_train.*\(3, 2\) and \(2,\)"),
         (lambda: knn_accuracy(np.ones((3, 2)), [0, 1, 1], np.ones((1, 3)), [0]), "2 and 3"),
-        (lambda: knn_accuracy(np.ones((3, 2)), [0, 1, 1], np.ones((1, 2)), [0], k=4), "k must be from 1 to the 3"),
+        (lambda: knn_accuracy(np.ones((3, 2)), [0, 1, 1], np.ones((1, 2)), [0], k=4), "k must be from 1 to 3"),
         (lambda: knn_accuracy(np.ones((2, 2)), [0.5, 1], np.ones((1, 2)), [0]), "fractions such as 0.5"),
-        (lambda: trustworthiness(np.ones((9, 2)), np.ones((8, 2))), r"as many rows.*\(9, 2\) and \(8, 2\)"),
-        (lambda: trustworthiness(np.ones((9, 2)), np.ones((9, 2)), k=5), "less than half of the 9 rows. Got k=5"),
+        (lambda: trustworthiness(np.ones((9, 2)), np.ones((8, 2))), r"same number of rows.*\(9, 2\) and \(8, 2\)"),
+        (lambda: trustworthiness(np.ones((9, 2)), np.ones((9, 2)), k=5), "less than half the number of rows, 9. Got 5"),
         (lambda: neighbour_recall(np.ones((9, 2)), np.ones((9, 2)), k=9), "more rows than neighbours.*Got 9"),
         (lambda: triplet_accuracy(np.ones((2, 2)), np.ones((2, 2))), "Got 2 rows"),
         (lambda: silhouette(np.ones((3, 2)), [1, 1, 1]), "from 2 to 2 different labels. Got 1"),
@@ -220,7 +220,7 @@ def test_pit_is_flat_where_predictions_are_calibrated(blocks, monkeypatch):
     rng = np.random.default_rng(0)
     mean, std = rng.normal(size=(4000, 5)), rng.uniform(0.1, 3, size=(4000, 5))
     X = mean + std * rng.normal(size=mean.shape)
-    monkeypatch.setattr("sasgp.metrics.BLOCK", mean.size // blocks)
+    monkeypatch.setattr("sasgp.data.blocks.VALUES_AT_ONCE", mean.size // blocks)
     counts = metrics.pit_counts(X, mean, std**2)
     assert counts.sum() == X.size
     assert chisquare(counts).pvalue > 1e-3
@@ -241,3 +241,30 @@ def test_coverage_is_that_of_the_interval_itself():
 def test_levels_between_the_edges_of_bins():
     with pytest.raises(InputError, match=r"multiple of 0.01.*Got 0.955"):
         metrics.coverage(np.ones(200), 0.955)
+
+
+# ---- principal components ----
+
+
+def test_pca_rmse_is_that_of_scikit_learn():
+    from sklearn.decomposition import PCA
+
+    rng = np.random.default_rng(0)
+    X, X_new = rng.normal(size=(2, 60, 8)) * np.arange(1, 9)
+    pca = PCA(3).fit(X)
+    expected = rmse(X_new, pca.inverse_transform(pca.transform(X_new)))
+    assert evaluation.pca_rmse(X, X_new, 3, seed=0) == pytest.approx(expected, rel=1e-10)
+
+
+def test_pca_rmse_of_constant_data_and_of_more_components_than_features():
+    assert evaluation.pca_rmse(np.ones((60, 3)), np.ones((5, 3)), 2, seed=0) == 0
+    assert evaluation.pca_rmse(np.ones((3, 60)), np.ones((5, 60)), 2, seed=0) == 0
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    assert evaluation.pca_rmse(X, X, 9, seed=0) == pytest.approx(0, abs=1e-12)
+
+
+def test_pca_rmse_of_many_rows_is_that_of_some(monkeypatch):
+    X = np.random.default_rng(0).normal(size=(4000, 6)) * [8, 4, 1, 1, 1, 1]
+    whole = evaluation.pca_rmse(X, X, 2, seed=0)
+    monkeypatch.setattr(evaluation, "PCA_ROWS", 1000)
+    assert evaluation.pca_rmse(X, X, 2, seed=0) == pytest.approx(whole, rel=2e-3)

@@ -1,64 +1,44 @@
-"""Honest numbers: rows that training does not see, and what they say about a model.
+"""What a fitted decoder says, and how good it is on rows that training did not see.
 
-Every metric here is through the latent space, z = encoder(x): how well a row is reconstructed from its own latent
-position, not how well one is predicted that nobody has seen.
+Every metric here goes through the latent space, z = encoder(x): it measures how well a row is reconstructed from its
+own latent position, not how well an unseen row is predicted.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sasgp import metrics
-from sasgp.data.named import Dataset
+from sasgp.data.blocks import slices
 from sasgp.data.rows import take_rows
 from sasgp.errors import InputError
 
-__all__ = [
-    "Part",
-    "Split",
-    "are_classes",
-    "hold_out",
-    "knn",
-    "knn_cross_validated",
-    "pca_rmse",
-    "quality",
-    "reconstruction",
-    "structure",
-    "tidy_labels",
-]
+if TYPE_CHECKING:
+    from sasgp.data.named import Dataset
+    from sasgp.estimators.decoder import Decoder
+
+__all__ = ["structure"]
 
 Array = NDArray[Any]
 
 TEST_FRACTION, MAX_TEST_ROWS = 0.1, 10_000
-MIN_ROWS = 50  # below, nothing is held out unless asked for: neither part would be enough
+MIN_ROWS = 50  # with fewer rows nothing is held out unless asked for: neither part would be large enough
 MAX_COPIED = 1 << 26  # bytes: larger files are cut in two, because a shuffle would copy them into memory
-VALUES_AT_ONCE = 4_000_000
 NEIGHBOURS = (1, 15)
-LEVELS = (50, 90, 99)  # of intervals, in per cent
+LEVELS = (50, 90, 99)  # of the intervals, in per cent
 FOLDS = 5
-STRUCTURE_ROWS = 2000  # whose distances are all looked at: a second, and good to ±.01
-MAX_EVALUATED = 10_000  # training rows that are decoded where none were held out
-PCA_VALUES, PCA_ROWS = 50_000_000, 20_000  # principal axes of more rows are the same to three digits
-
-
-class Model(Protocol):
-    """What of an estimator is measured."""
-
-    embedding_: Array
-
-    @property
-    def n_components_(self) -> int: ...
-
-    def transform(self, X: Any) -> Array: ...
-
-    def predict(self, Z: Any, return_std: bool = False) -> Any: ...
+STRUCTURE_ROWS = 2000  # all distances between them are computed
+MAX_EVALUATED = 10_000  # training rows that are decoded if no rows were held out
+PCA_ROWS = 20_000  # the principal axes of more rows are the same to three digits
+PCA_VALUES = 50_000_000  # of these rows, so that they fit in memory
 
 
 @dataclass(frozen=True)
 class Part:
-    """Rows, their labels where there are labels, and their place in the data."""
+    """Rows, their labels if there are any, and their row numbers in the data."""
 
     X: Array
     y: Array | None
@@ -67,24 +47,25 @@ class Part:
 
 @dataclass(frozen=True)
 class Split:
-    """Rows to train on and rows held out, where there are any; `how` says in words which those are."""
+    """Training rows, and held-out rows if there are any; `how` says in words how these were chosen."""
 
     train: Part
     test: Part | None
     how: str
 
 
-def hold_out(data: Dataset, fraction: float | None, seed: int) -> Split:
+def hold_out(data: "Dataset", fraction: float | None, seed: int) -> Split:
     """Hold rows out for testing.
 
     Parameters
     ----------
     data
-        One with a test split of its own keeps it.
+        The data set. If it has its own test split, that split is used.
     fraction
-        Share of the rows. None: a tenth, but at most 10 000 rows, and nothing of fewer than 50. 0: nothing.
+        Share of the rows to hold out. None holds out a tenth, at most 10 000 rows, and nothing if there are fewer than
+        50 rows. 0 holds out nothing.
     seed
-        Of the shuffle. Files above 64 MiB that stay on disk are not shuffled: their last rows are held out.
+        Seed of the shuffle. Files above 64 MiB that stay on disk are not shuffled: their last rows are held out.
     """
     X, y, N = data.X, tidy_labels(data.y), len(data.X)
     everything = Part(X, y, np.arange(N))
@@ -117,8 +98,8 @@ def hold_out(data: Dataset, fraction: float | None, seed: int) -> Split:
     return Split(part(np.sort(order[n_test:])), part(np.sort(order[:n_test])), "drawn at random")
 
 
-def quality(model: Model, split: Split, Z_test: Array | None, seed: int) -> dict[str, Any]:
-    """Metrics on the rows held out, whose latents are Z_test, or where there are none on training rows."""
+def quality(model: "Decoder", split: Split, Z_test: Array | None, seed: int) -> dict[str, Any]:
+    """All metrics on the held-out rows, whose latents are Z_test. Without held-out rows, on training rows."""
     train, test = split.train, split.test
     if test is None or Z_test is None:
         some = np.sort(np.random.default_rng(seed).permutation(len(train.X))[:MAX_EVALUATED])
@@ -128,16 +109,17 @@ def quality(model: Model, split: Split, Z_test: Array | None, seed: int) -> dict
         X, y, Z = test.X, test.y, Z_test
         neighbours = knn(model.embedding_, train.y, Z, y)
     found: dict[str, Any] = {"rows": len(X), **reconstruction(model, X, Z)}
-    del found["pit"]  # for pictures
+    del found["pit"]  # it is for figures
     found["pca_rmse"] = pca_rmse(train.X, X, model.n_components_, seed)
     return found | neighbours | structure(X, Z, y, seed)
 
 
 def structure(X: Array, Z: Array, y: Array | None, seed: int = 0) -> dict[str, float]:
-    """How the latents Z [N, Q] of rows X [N, D] are arranged, among at most 2000 of them that are drawn at random.
+    """How well the latents Z [N, Q] keep the structure of the rows X [N, D].
 
-    trustworthiness, continuity and recall of 15 neighbours, the share of triplets in the right order, and where labels
-    name classes their silhouette. Of fewer than 32 rows nothing is said.
+    Returns the trustworthiness, continuity and recall of 15 neighbours, the share of triplets in the right order and,
+    if the labels are classes, their silhouette. At most 2000 random rows are used. The result is empty for fewer than
+    32 rows.
     """
     k = NEIGHBOURS[-1]
     if len(X) < 2 * k + 2:
@@ -155,17 +137,16 @@ def structure(X: Array, Z: Array, y: Array | None, seed: int = 0) -> dict[str, f
     return found
 
 
-def reconstruction(model: Model, X: Array, Z: Array) -> dict[str, Any]:
-    """How well rows X [N, D] are decoded from their latents Z [N, Q], a block at a time.
+def reconstruction(model: "Decoder", X: Array, Z: Array) -> dict[str, Any]:
+    """How well rows X [N, D] are decoded from their latents Z [N, Q].
 
-    rmse, mae and nlpd; coverage of the central 50, 90 and 99 % intervals; `pit`, the counts of `metrics.pit_counts`.
+    Returns rmse, mae and nlpd; the coverage of the central 50, 90 and 99 % intervals; and `pit`, the counts of
+    `metrics.pit_counts`.
     """
-    step = max(1, VALUES_AT_ONCE // X.shape[1])
     squares = absolute = density = 0.0
     pit = np.zeros(metrics.PIT_BINS, np.int64)
-    for start in range(0, len(X), step):
-        block = np.asarray(X[start : start + step])
-        mean, std = model.predict(Z[start : start + step], return_std=True)
+    for rows, mean, std in _decoded(model, Z):
+        block = np.asarray(X[rows])
         squares += len(block) * metrics.rmse(block, mean) ** 2
         absolute += len(block) * metrics.mae(block, mean)
         var = np.square(std, dtype=np.float64)
@@ -176,8 +157,51 @@ def reconstruction(model: Model, X: Array, Z: Array) -> dict[str, Any]:
     return found | intervals | {"pit": pit.tolist()}
 
 
+def shown_latents(model: "Decoder", Z: ArrayLike | None) -> Array:
+    """The latents Z [N, Q] that a figure or a page shows, in float64; those of the training rows if Z is None."""
+    points = np.asarray(model.embedding_ if Z is None else Z, dtype=np.float64)
+    Q = model.n_components_
+    if points.ndim != 2 or points.shape[1] != Q or not len(points):
+        raise InputError(f"Z must hold latents [N, {Q}], at least one. Got shape {points.shape}.", argument="Z")
+    if n_bad := int((~np.isfinite(points)).sum()):
+        raise InputError(f"Z must be finite. Got {n_bad} values that are NaN or infinite.", argument="Z")
+    return points
+
+
+def decode_grid(
+    model: "Decoder", steps: Sequence[Array], dims: Sequence[int] = (0, 1)
+) -> Iterator[tuple[Array, Array]]:
+    """Decode a grid over one or two latent dimensions, with the other dimensions at 0.
+
+    Parameters
+    ----------
+    model
+        A fitted model.
+    steps
+        The grid's coordinates in each dimension.
+    dims
+        The latent dimensions that these are.
+
+    Yields
+    ------
+    mean, std : ndarray [B, D]
+        One block of points at a time. The points run along the first dimension, then along the second.
+    """
+    points = np.stack(np.meshgrid(*steps, indexing="xy"), axis=-1).reshape(-1, len(steps))
+    Z = np.zeros((len(points), model.n_components_))
+    Z[:, list(dims[: len(steps)])] = points
+    return ((mean, std) for _, mean, std in _decoded(model, Z))
+
+
+def _decoded(model: "Decoder", Z: Array) -> Iterator[tuple[slice, Array, Array]]:
+    """Means and standard deviations [B, D] of latents Z [N, Q], in blocks: few enough rows to keep memory flat."""
+    for rows in slices(len(Z), model.n_features_in_):
+        mean, std = model.predict(Z[rows], return_std=True)
+        yield rows, mean, std
+
+
 def tidy_labels(y: Array | None) -> Array | None:
-    """Labels in the form that a text file gives back: whole numbers as integers, bytes and truth values as text."""
+    """Labels as a text file would give them back: whole numbers as integers, bytes and booleans as text."""
     if y is None or y.dtype.kind not in "fSb":
         return y
     if y.dtype.kind == "f":
@@ -186,20 +210,20 @@ def tidy_labels(y: Array | None) -> Array | None:
 
 
 def are_classes(y: Array | None) -> TypeGuard[Array]:
-    """Whether tidy labels name classes, which neighbours can vote for, rather than measure something."""
+    """Whether tidy labels are classes, which neighbours can vote for, and not measurements."""
     return y is not None and y.dtype.kind != "f"
 
 
 def knn(Z_train: Array, y_train: Array | None, Z: Array, y: Array | None) -> dict[str, float]:
-    """Accuracy of 1 and 15 nearest neighbours among the training rows, where there are as many, and labels."""
+    """Accuracy of 1 and of 15 nearest training rows, if there are that many. Empty without class labels."""
     if not are_classes(y_train) or not are_classes(y):
         return {}
-    train, test = y_train.astype(np.str_), y.astype(np.str_)  # those of a file are text: "3" is the class 3
+    train, test = y_train.astype(np.str_), y.astype(np.str_)  # labels from a file are text: "3" is the class 3
     return {f"knn_{k}": metrics.knn_accuracy(Z_train, train, Z, test, k) for k in NEIGHBOURS if k <= len(Z_train)}
 
 
 def knn_cross_validated(Z: Array, y: Array | None, seed: int = 0) -> dict[str, float]:
-    """The same where the rows themselves are all there is: a fifth of them in turn, by neighbours among the rest."""
+    """Accuracy of nearest neighbours in five-fold cross-validation, for rows without a test set."""
     if not are_classes(y):
         return {}
     N = len(Z)
@@ -208,24 +232,25 @@ def knn_cross_validated(Z: Array, y: Array | None, seed: int = 0) -> dict[str, f
         return {}
     tests = [folds == fold for fold in range(FOLDS)]
     found = [knn(Z[~test], y[~test], Z[test], y[test]) for test in tests]
-    everywhere = set.intersection(*map(set, found))  # a fold with fewer neighbours than 15 has no such accuracy
+    everywhere = set.intersection(*map(set, found))  # a fold with fewer than 15 neighbours has no 15-NN accuracy
     shares = [test.mean() for test in tests]
     return {name: float(np.dot([one[name] for one in found], shares)) for name in found[0] if name in everywhere}
 
 
 def pca_rmse(X_train: Array, X: Array, n_components: int, seed: int) -> float:
-    """RMSE of rows X through as many principal components, those of (at most 20 000 of) the training rows."""
-    from sklearn.utils.extmath import randomized_svd
+    """RMSE of rows X through the same number of principal components, from a random subset of the training rows."""
+    import torch
+
+    from sasgp.gp.linalg import principal_axes
 
     N, D = X_train.shape
     n_rows = min(N, PCA_ROWS, max(PCA_VALUES // D, 10 * n_components))
     some = np.sort(np.random.default_rng(seed).choice(N, n_rows, replace=False))
     rows = take_rows(X_train, some).astype(np.float64 if X_train.dtype == np.float64 else np.float32)
     mean = rows.mean(0)
-    # sklearn's PCA divides by the variance, and constant data have none
-    axes = randomized_svd(rows - mean, min(n_components, *rows.shape), random_state=seed)[2]  # [Q, D]
-    squares, step = 0.0, max(1, VALUES_AT_ONCE // D)
-    for start in range(0, len(X), step):
-        block = X[start : start + step].astype(rows.dtype)
-        squares += len(block) * metrics.rmse(block, mean + (block - mean) @ axes.T @ axes) ** 2
+    axes = principal_axes(torch.from_numpy(rows - mean), n_components)[1].numpy()  # [D, Q]
+    squares = 0.0
+    for part in slices(len(X), D):
+        block = X[part].astype(rows.dtype)
+        squares += len(block) * metrics.rmse(block, mean + (block - mean) @ axes @ axes.T) ** 2
     return float(np.sqrt(squares / len(X)))

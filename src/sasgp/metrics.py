@@ -1,4 +1,4 @@
-"""How far decoded data are from the data, and how well a latent space keeps neighbours and labels together.
+"""Metrics of arrays: how close predictions are to the data, and how well a latent space keeps its structure.
 
 Rows are read in blocks and summed in float64, so that memory stays flat for a million memory-mapped float32 rows.
 """
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sasgp.data.blocks import slices
 from sasgp.errors import InputError
 
 __all__ = [
-    "PIT_BINS",
     "continuity",
     "coverage",
     "knn_accuracy",
@@ -28,8 +28,7 @@ __all__ = [
     "trustworthiness",
 ]
 
-BLOCK = 1 << 20  # values in a block: 8 MB in float64
-PIT_BINS = 200  # the edges of 50, 90 and 99 % intervals are among theirs
+PIT_BINS = 200  # so that the ends of the 50, 90 and 99 % intervals are edges of bins
 
 
 def rmse(X: ArrayLike, mean: ArrayLike) -> float:
@@ -48,7 +47,7 @@ def rmse(X: ArrayLike, mean: ArrayLike) -> float:
         √( Σ (x − m)² / (N D) ).
     """
     X, mean = _pair(X, mean)
-    total = sum(float(np.square(_residual(X, mean, rows)).sum()) for rows in _blocks(X))
+    total = sum(float(np.square(_residual(X, mean, rows)).sum()) for rows in slices(*X.shape))
     return math.sqrt(total / X.size)
 
 
@@ -68,13 +67,13 @@ def mae(X: ArrayLike, mean: ArrayLike) -> float:
         Σ |x − m| / (N D).
     """
     X, mean = _pair(X, mean)
-    return sum(float(np.abs(_residual(X, mean, rows)).sum()) for rows in _blocks(X)) / X.size
+    return sum(float(np.abs(_residual(X, mean, rows)).sum()) for rows in slices(*X.shape)) / X.size
 
 
 def nlpd(X: ArrayLike, mean: ArrayLike, var: ArrayLike) -> float:
-    """Negative log predictive density of Gaussian predictions, averaged over rows and features; lower is better.
+    """Negative log predictive density of Gaussian predictions, averaged over rows and features. Lower is better.
 
-    It is signed: a narrow and right prediction has a density above 1, and a negative NLPD.
+    It has a sign: where predictions are narrow and right, the density is above 1 and the NLPD is negative.
 
     Parameters
     ----------
@@ -83,8 +82,8 @@ def nlpd(X: ArrayLike, mean: ArrayLike, var: ArrayLike) -> float:
     mean
         Predictive means [N, D].
     var
-        Predictive variances, noise included: [N] or [N, 1] for one a row, [N, D] for one a value, or a single number.
-        One axis always means one a row, also where N = D.
+        Predictive variances, including the noise: [N] or [N, 1] with one per row, [N, D] with one per value, or a
+        single number. A one-dimensional array always has one per row, even if N = D.
 
     Returns
     -------
@@ -103,8 +102,8 @@ def nlpd(X: ArrayLike, mean: ArrayLike, var: ArrayLike) -> float:
 def pit_counts(X: ArrayLike, mean: ArrayLike, var: ArrayLike) -> NDArray[np.int64]:
     """Histogram of the probability integral transform of Gaussian predictions, u = Φ((x − m) / √v).
 
-    Calibrated predictions make it flat. A hump in the middle says that variances are too large, horns at the ends that
-    they are too small. Histograms of parts of the data may be added up.
+    It is flat if the predictions are calibrated. A hump in the middle means that the variances are too large, peaks at
+    both ends that they are too small. The histograms of parts of the data can be added.
 
     Parameters
     ----------
@@ -114,7 +113,7 @@ def pit_counts(X: ArrayLike, mean: ArrayLike, var: ArrayLike) -> NDArray[np.int6
     Returns
     -------
     ndarray [PIT_BINS]
-        How many values fall into each of equal parts of [0, 1].
+        Number of values in each of PIT_BINS equal parts of [0, 1].
     """
     from scipy.special import ndtr
 
@@ -123,36 +122,39 @@ def pit_counts(X: ArrayLike, mean: ArrayLike, var: ArrayLike) -> NDArray[np.int6
     for residual, v in _residuals(X, mean, np.asarray(var)):
         u = ndtr(residual / np.sqrt(v))
         if np.isnan(u).any():
-            raise InputError(f"X, mean and var must be finite. Got {int(np.isnan(u).sum())} values that are NaN.")
+            raise InputError(f"X, mean and var must be finite. {int(np.isnan(u).sum())} of the values are NaN.")
         counts += np.bincount(np.minimum((PIT_BINS * u).astype(np.int64), PIT_BINS - 1).ravel(), minlength=PIT_BINS)
     return counts
 
 
 def coverage(counts: ArrayLike, level: float = 0.9) -> float:
-    """Share of values within the central interval of a level: 0.9 where 90 % intervals are calibrated.
+    """Share of values within the central prediction interval of a level. Calibrated 90 % intervals give 0.9.
 
     Parameters
     ----------
     counts
-        Of `pit_counts`.
+        What `pit_counts` returns.
     level
-        Of the interval; a multiple of 2 / PIT_BINS, such as 0.5, 0.9 or 0.99.
+        Level of the interval: a multiple of 2 / PIT_BINS, such as 0.5, 0.9 or 0.99.
 
     Returns
     -------
     float
+        Share in [0, 1].
     """
     counts = np.asarray(counts)
     outside = round((1 - level) / 2 * len(counts), 6)  # bins at either end
     if not 0 <= level <= 1 or outside % 1:
         raise InputError(
-            f"level must be a multiple of {2 / len(counts):g} between 0 and 1, where bins have edges. Got {level:g}."
+            f"level must be a multiple of {2 / len(counts):g} between 0 and 1, so that the interval ends at edges of "
+            f"bins. Got {level:g}.",
+            argument="level",
         )
     return float(counts[int(outside) : len(counts) - int(outside)].sum() / counts.sum())
 
 
 def knn_accuracy(Z_train: ArrayLike, y_train: ArrayLike, Z_test: ArrayLike, y_test: ArrayLike, k: int = 1) -> float:
-    """Share of test points whose label their k nearest training points vote for.
+    """Accuracy of a k-nearest-neighbour classifier in the latent space.
 
     Parameters
     ----------
@@ -161,7 +163,7 @@ def knn_accuracy(Z_train: ArrayLike, y_train: ArrayLike, Z_test: ArrayLike, y_te
     y_train, y_test
         Their labels, [N] and [M].
     k
-        Neighbours that vote.
+        Number of neighbours that vote.
 
     Returns
     -------
@@ -174,26 +176,28 @@ def knn_accuracy(Z_train: ArrayLike, y_train: ArrayLike, Z_test: ArrayLike, y_te
     for name, points, labels in (("train", Z, y), ("test", Z_new, y_new)):
         if points.ndim != 2 or labels.shape != (len(points),):
             raise InputError(
-                f"Z_{name} must have shape [N, Q] and y_{name} one label a row. Got {points.shape} and {labels.shape}."
+                f"Z_{name} must have shape [N, Q], and y_{name} one label per row. "
+                f"Got shapes {points.shape} and {labels.shape}."
             )
         if labels.dtype.kind == "f" and (labels != np.rint(labels)).any():
-            raise InputError(f"y_{name} must hold class labels. Got fractions such as {labels[labels % 1 != 0][0]:g}.")
+            raise InputError(f"y_{name} must hold classes. Got fractions such as {labels[labels % 1 != 0][0]:g}.")
     if Z.shape[1] != Z_new.shape[1]:
-        raise InputError(f"Z_train and Z_test must have the same columns. Got {Z.shape[1]} and {Z_new.shape[1]}.")
-    if not 1 <= k <= len(Z) or not len(Z_new):
         raise InputError(
-            f"k must be from 1 to the {len(Z)} training points, with a test point to classify. "
-            f"Got k={k} and {len(Z_new)} test points."
+            f"Z_train and Z_test must have the same number of columns. Got {Z.shape[1]} and {Z_new.shape[1]}."
         )
+    if not len(Z_new):
+        raise InputError("Z_test must hold at least one point. Got none.", argument="Z_test")
+    if not 1 <= k <= len(Z):
+        raise InputError(f"k must be from 1 to {len(Z)}, the number of training points. Got {k}.", argument="k")
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The number of unique classes")  # is large, and might be a mistake elsewhere
+        warnings.filterwarnings("ignore", "The number of unique classes")  # … is large: that may be right here
         return float(KNeighborsClassifier(n_neighbors=k).fit(Z, y).score(Z_new, y_new))
 
 
 def trustworthiness(X: ArrayLike, Z: ArrayLike, k: int = 15) -> float:
-    """Whether neighbours in the latent space are neighbours in the data (Venna & Kaski, 2001).
+    """Whether neighbours in the latent space are also neighbours in the data (Venna & Kaski, 2001).
 
-    Memory grows with the square of the rows: take a few thousand.
+    Memory grows with the square of the number of rows: pass a few thousand at most.
 
     Parameters
     ----------
@@ -202,29 +206,29 @@ def trustworthiness(X: ArrayLike, Z: ArrayLike, k: int = 15) -> float:
     Z
         Their latents [N, Q].
     k
-        Neighbours, fewer than N/2.
+        Number of neighbours, less than N/2.
 
     Returns
     -------
     float
-        1 where all are. Less for every row among the k nearest in Z that in X has rank r > k, by r − k; about ½ for
-        latents at random.
+        1 if all of them are, about ½ for random latents. A row among the k nearest in Z that has rank r > k in X
+        lowers it in proportion to r − k.
     """
     from sklearn import manifold
 
     X, Z = _points(X, Z, k)
     if 2 * k >= len(X):
-        raise InputError(f"k must be less than half of the {len(X)} rows. Got k={k}; lower it.")
+        raise InputError(f"k must be less than half the number of rows, {len(X)}. Got {k}.", argument="k")
     return float(manifold.trustworthiness(X, Z, n_neighbors=k))
 
 
 def continuity(X: ArrayLike, Z: ArrayLike, k: int = 15) -> float:
-    """Whether neighbours in the data are neighbours in the latent space: `trustworthiness` with X and Z exchanged."""
+    """Whether neighbours in the data are also neighbours in the latent space: `trustworthiness` with X, Z swapped."""
     return trustworthiness(Z, X, k)
 
 
 def neighbour_recall(X: ArrayLike, Z: ArrayLike, k: int = 15) -> float:
-    """Share of a row's k nearest neighbours in the data that are among its k nearest in the latent space.
+    """Share of the k nearest neighbours in the data that are also among the k nearest in the latent space.
 
     Parameters
     ----------
@@ -233,12 +237,12 @@ def neighbour_recall(X: ArrayLike, Z: ArrayLike, k: int = 15) -> float:
     Z
         Their latents [N, Q].
     k
-        Neighbours.
+        Number of neighbours.
 
     Returns
     -------
     float
-        Σ_n |N_k(x_n) ∩ N_k(z_n)| / (N k): 1 where neighbourhoods are the same, k / (N − 1) for latents at random.
+        Σ_n |N_k(x_n) ∩ N_k(z_n)| / (N k): 1 if the neighbourhoods are the same, k / (N − 1) for random latents.
     """
     from sklearn.neighbors import NearestNeighbors
 
@@ -251,9 +255,9 @@ def neighbour_recall(X: ArrayLike, Z: ArrayLike, k: int = 15) -> float:
 
 
 def triplet_accuracy(X: ArrayLike, Z: ArrayLike, n_triplets: int = 20_000, seed: int = 0) -> float:
-    """Share of random triplets (i, j, l) of which the latents say, as the data do, whether j or l is nearer to i.
+    """Share of random triplets (i, j, l) for which data and latents agree whether j or l is nearer to i.
 
-    It looks at the arrangement as a whole, which neighbourhoods say nothing about.
+    It judges the global arrangement, which neighbourhoods say nothing about.
 
     Parameters
     ----------
@@ -262,17 +266,17 @@ def triplet_accuracy(X: ArrayLike, Z: ArrayLike, n_triplets: int = 20_000, seed:
     Z
         Their latents [N, Q].
     n_triplets
-        How many are drawn; 20 000 are good to ±.004.
+        Number of triplets. The standard error is at most ½ / √n_triplets.
     seed
-        Of the draw.
+        Seed of the draw.
 
     Returns
     -------
     float
-        1 where distances keep their order, ½ for latents at random.
+        1 if distances keep their order, ½ for random latents.
     """
     X, Z = _points(X, Z, 2)
-    # Three different rows: the second and third skip those drawn before
+    # Three different rows: the second and the third skip the rows drawn before them
     rng, N = np.random.default_rng(seed), len(X)
     i, step_j, step_l = (rng.integers(low, N - skip, n_triplets) for low, skip in ((0, 0), (1, 0), (1, 1)))
     step_l += step_l >= step_j
@@ -280,8 +284,7 @@ def triplet_accuracy(X: ArrayLike, Z: ArrayLike, n_triplets: int = 20_000, seed:
 
     def nearer(points: NDArray[Any]) -> NDArray[np.bool_]:
         sides = [np.empty(n_triplets), np.empty(n_triplets)]
-        size = max(1, BLOCK // points.shape[1])
-        for rows in (slice(start, start + size) for start in range(0, n_triplets, size)):
+        for rows in slices(n_triplets, points.shape[1]):
             for side, other in zip(sides, (j, l), strict=True):
                 side[rows] = np.square(np.subtract(points[i[rows]], points[other[rows]], dtype=np.float64)).sum(1)
         return sides[0] < sides[1]
@@ -290,34 +293,34 @@ def triplet_accuracy(X: ArrayLike, Z: ArrayLike, n_triplets: int = 20_000, seed:
 
 
 def silhouette(Z: ArrayLike, y: ArrayLike) -> float:
-    """How well the labels' clusters are apart in the latent space (Rousseeuw, 1987): −1 to 1, and 0 where they overlap.
+    """How well classes are separated in the latent space (Rousseeuw, 1987), from −1 to 1. 0 means that they overlap.
 
     Parameters
     ----------
     Z
         Latents [N, Q].
     y
-        Labels [N], of at least two and fewer than N classes.
+        Labels [N], with at least two and fewer than N classes.
 
     Returns
     -------
     float
-        Mean of (b − a) / max(a, b), a being the mean distance to the row's own class and b to the nearest other.
+        Mean of (b − a) / max(a, b). Here a is the mean distance to the row's own class, b that to the nearest other.
     """
     from sklearn.metrics import silhouette_score
 
     Z, y = np.asarray(Z), np.asarray(y)
     if not 2 <= len(np.unique(y)) < len(Z):
-        raise InputError(f"y must have from 2 to {len(Z) - 1} different labels. Got {len(np.unique(y))}.")
+        raise InputError(f"y must have from 2 to {len(Z) - 1} different labels. Got {len(np.unique(y))}.", argument="y")
     return float(silhouette_score(Z, y))
 
 
 def _points(X: ArrayLike, Z: ArrayLike, k: int) -> tuple[NDArray[Any], NDArray[Any]]:
     X, Z = np.asarray(X), np.asarray(Z)
     if X.ndim != 2 or Z.ndim != 2 or len(X) != len(Z):
-        raise InputError(f"X and Z must have as many rows each, [N, D] and [N, Q]. Got {X.shape} and {Z.shape}.")
+        raise InputError(f"X [N, D] and Z [N, Q] must have the same number of rows. Got {X.shape} and {Z.shape}.")
     if not 1 <= k < len(X):
-        raise InputError(f"Expected more rows than neighbours, of which there are k={k}. Got {len(X)} rows.")
+        raise InputError(f"There must be more rows than neighbours. Got {len(X)} rows and {k} neighbours.")
     return X, Z
 
 
@@ -325,7 +328,7 @@ def _pair(X: ArrayLike, mean: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
     X, mean = np.asarray(X), np.asarray(mean)
     if X.ndim != 2 or X.shape != mean.shape or not X.size:
         raise InputError(
-            f"X and mean must have the same shape [N, D], with something in it. Got {X.shape} and {mean.shape}."
+            f"X and mean must have the same shape [N, D] and must not be empty. Got {X.shape} and {mean.shape}."
         )
     return X, mean
 
@@ -335,24 +338,21 @@ def _residuals(X: NDArray[Any], mean: NDArray[Any], V: NDArray[Any]) -> Iterator
     n, d = X.shape
     if V.shape not in ((), (n,), (n, 1), (n, d)):
         raise InputError(
-            f"var must have shape ({n},), ({n}, 1) or ({n}, {d}) to go with X of shape ({n}, {d}). Got {V.shape}."
+            f"var must have shape ({n},), ({n}, 1) or ({n}, {d}) for X of shape ({n}, {d}). Got {V.shape}.",
+            argument="var",
         )
     if V.ndim == 0:
         V = np.broadcast_to(V, n)
     if V.ndim == 1:
         V = V[:, None]
-    for rows in _blocks(X):
+    for rows in slices(n, d):
         v = V[rows].astype(np.float64)
         if (v <= 0).any():
             raise InputError(
-                f"var must be positive. Got {v.min():g}: is it a standard deviation, or without the noise?"
+                f"var must be positive. Got {v.min():g}. Check that these are variances and include the noise.",
+                argument="var",
             )
         yield _residual(X, mean, rows), v
-
-
-def _blocks(X: NDArray[Any]) -> Iterator[slice]:
-    step = max(1, BLOCK // X.shape[1])
-    return (slice(start, start + step) for start in range(0, len(X), step))
 
 
 def _residual(X: NDArray[Any], mean: NDArray[Any], rows: slice) -> NDArray[np.float64]:

@@ -265,3 +265,20 @@ def test_images_may_come_in_their_shape():
     image = model.explorer(X).content["image"]
     assert (image["height"], image["width"], image["channels"], image["planes"]) == (4, 5, 3, True)
     assert model.explorer(X, image_shape=()).content["image"] is None
+
+
+def test_a_page_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
+    page, path = explore(Decoder(RBFKernel())), tmp_path / "x.html"
+    path.write_text("old")
+
+    def fail(*_, **__):
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.write_text", fail)
+        with pytest.raises(OSError, match="disk full"):
+            page.save(path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+    assert page.save(path) == path
+    assert path.read_text() == page.html

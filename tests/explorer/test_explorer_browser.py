@@ -281,7 +281,7 @@ def test_samples_spread_as_the_decoder_says(page, tmp_path):
 def test_a_kernel_of_one_s_own_falls_back_to_a_grid_and_says_so(page, tmp_path):
     model = Decoder(OwnKernel())
     page.open(explore(model, model.X), tmp_path / "x.html")
-    assert "does not know this model's decoder" in page.text()
+    assert "cannot compute this model's decoder" in page.text()
     assert "grid of 224 × 128 points" in page.text()
     for place in PLACES:
         z, mean, sd = page.hover(*place)
@@ -604,4 +604,4 @@ def test_many_points_and_left_out_columns_are_mentioned(page, tmp_path, monkeypa
     page.open(explore(model, model.X), tmp_path / "x.html")
     page.press("summary")
     assert "150 of 200 points are shown" in page.text()
-    assert "4 columns of the data are not in this file" in page.text()
+    assert "4 columns of the data cannot be chosen" in page.text()

@@ -10,6 +10,8 @@ import torch
 
 from sasgp import plots
 from sasgp.errors import InputError
+from sasgp.plots.latent import GRID
+from sasgp.plots.style import PALETTE
 
 
 def decoder(Q=2, D=6, n=40):
@@ -57,7 +59,7 @@ def test_points_are_the_latents_and_the_background_is_the_standard_deviation(Q, 
 
     image = figure.axes[0].images[0]
     left, right, bottom, top = image.get_extent()
-    u, v = np.meshgrid(centres((left, right), plots.GRID), centres((bottom, top), plots.GRID))
+    u, v = np.meshgrid(centres((left, right), GRID), centres((bottom, top), GRID))
     np.testing.assert_allclose(image.get_array(), 1 + u**2 + v**2)  # the other dimensions are at 0
     assert left <= Z[:, 0].min()
     assert Z[:, 1].max() <= top
@@ -74,7 +76,7 @@ def test_points_of_a_class_have_one_colour_and_the_legend_names_it():
     assert len(cats) == len(dogs) == 1
     assert cats != dogs
     handle = figure.axes[0].get_legend().legend_handles[0]
-    assert handle.get_color() == plots.PALETTE[0]
+    assert handle.get_color() == PALETTE[0]
 
 
 def test_other_points_than_those_of_training_can_be_shown():
@@ -122,7 +124,7 @@ def test_one_dimension_is_a_strip_with_a_line_for_every_class():
     assert [lines[z] for z in model.embedding_[:, 0]] == list(labels)
     assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == ["0", "1", "2"]
     image = figure.axes[0].images[0]
-    expected = 1 + centres(image.get_extent()[:2], plots.GRID) ** 2
+    expected = 1 + centres(image.get_extent()[:2], GRID) ** 2
     np.testing.assert_allclose(image.get_array(), expected[None])
 
 
@@ -256,7 +258,7 @@ def test_every_figure_can_be_saved(tmp_path, Q):
         (lambda model: plots.latent_space(model, axes=(0, 2)), "dimensions from 0 to 1"),
         (lambda model: plots.decoded_grid(model, (3, 3)), "6 values"),
         (lambda model: plots.decoded_grid(model, (2, 3), n=0), "at least 1"),
-        (lambda model: plots.training_curve([]), "fit the model first"),
+        (lambda model: plots.training_curve([]), "Fit the model first"),
         (plots.relevance, "rbf-ard"),
         (lambda model: plots.reconstructions(model, np.zeros((0, 6))), "a few rows"),
     ],

@@ -2,33 +2,37 @@
 
     model.explorer(X, labels=y)                         # shows itself in a notebook
     model.explorer(X, labels=y).save("explorer.html")
-    sasgp explore RUN --open
 
-`decoder` packs the decoder, `content` the points and rows, `page` puts them into one file; `assets` are the page's
-own style and scripts, which run as they are written.
+`packed_decoder` packs the decoder, `content` the points and rows, and `page` puts them into one file. `assets` holds
+the style and the scripts of the page, which run as they are written.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sasgp.data.images import Shades, check_shape, guess_shape, planes
 from sasgp.data.rows import take_rows
 from sasgp.errors import InputError
+from sasgp.evaluation import shown_latents
 from sasgp.explorer import content
-from sasgp.explorer.decoder import Box, Decoder, packed_decoder, packed_sd
+from sasgp.explorer.packed_decoder import Box, pack_background, pack_decoder
 from sasgp.explorer.packing import pack
 from sasgp.explorer.page import Explorer
+
+if TYPE_CHECKING:
+    from sasgp.estimators.decoder import Decoder
 
 __all__ = ["Explorer", "explore"]
 
 Array = NDArray[Any]
 
+SAMPLE_ROWS = 2000  # from which the ranges of the features are taken
+
 
 def explore(
-    model: Decoder,
+    model: "Decoder",
     X: Array | None = None,
     *,
     Z: Array | None = None,
@@ -39,113 +43,98 @@ def explore(
     image_shape: Sequence[int] | None = None,
     title: str = "latent space",
 ) -> Explorer:
-    """A page with a model's latent space, and what its decoder says anywhere in it.
+    """A page with the latent space of a model, which decodes any point of it.
 
     Parameters
     ----------
     model
         A fitted model.
     X
-        Rows [N, D] that the points stand for, some of which are shown beside what is decoded. None: the model's
-        support set is shown instead.
+        Rows [N, D] of the points. Some of them are shown beside what is decoded. None shows the support set instead.
     Z
-        Latents [N, Q]. None: those of the training rows.
+        Latents [N, Q]. None takes those of the training rows.
     labels
-        N labels to colour by. Up to 30 classes have a colour and a shape of their own; numbers have a scale.
+        N labels to colour by. Each of up to 30 classes has its own colour or shape. Other numbers have a scale.
     columns
-        More to colour by: a mapping or DataFrame of N values each. The columns of X itself are there as well, unless
-        they are pixels.
+        More values to colour by: a mapping or a DataFrame with N values per column. The columns of X can be chosen as
+        well, unless they are pixels.
     rows
-        N numbers that the points are called by, in the page and in what it exports. None: 0, 1, 2, …
+        N row numbers, for the page and its exports. None counts from 0.
     feature_names
-        D names. None: x0, x1, …
+        D names. None takes x0, x1, …
     image_shape
-        (H, W), (C, H, W) or (H, W, C), where C is 1, 3 or 4. None: squares of pixels are recognised as such, unless
-        features have names. () is a table, whatever it looks like.
+        (H, W), (C, H, W) or (H, W, C), where C is 1, 3 or 4. None recognises square images, unless features have
+        names. () always shows a table.
     title
-        Above the page.
+        Title of the page.
     """
-    points = np.asarray(model.embedding_ if Z is None else Z, dtype=np.float64)
-    D, Q, N = model.n_features_in_, model.n_components_, len(points)
-    if points.ndim != 2 or points.shape[1] != Q or not N or not np.isfinite(points).all():
-        raise InputError(f"Z must hold finite latents [N, {Q}], at least one. Got shape {points.shape}.")
-    if X is not None and X.shape != (N, D):
-        raise InputError(f"X must hold the rows [{N}, {D}] of the latents. Got shape {X.shape}; pass Z with it.")
-    numbers = np.arange(N) if rows is None else np.asarray(rows)
-    named = feature_names is not None
-    names = [str(name) for name in feature_names] if feature_names is not None else [f"x{d}" for d in range(D)]
-
-    shown = content.shown_rows(N)
-    posterior = getattr(model, "posterior_", None)
-    support = None if posterior is None or not len(posterior.X) else posterior.X.numpy(force=True)
-    known_rows = support if X is None else X
-    sample = np.empty((0, D)) if known_rows is None else _spread(known_rows)
-    if not len(sample):
-        sample = np.asarray(model.predict(points[shown[:2000]]))
-    if image_shape is None:
-        shape = None if named else guess_shape(sample)
-    else:
-        shape = check_shape(image_shape, D) if len(image_shape) else None
-    shades = None if shape is None else Shades.from_pixels(sample, planes(shape)[0][0])
-
-    bytes_a_value = 4 if shades is None else 1
-    if X is not None:
-        observed = content.Observed.some(X, points, shown, bytes_a_value)
-    elif posterior is not None and support is not None:
-        support_Z = posterior.Z.numpy(force=True)
-        all_support = np.arange(len(support_Z))
-        observed = content.Observed.some(support, support_Z, all_support, bytes_a_value)
-        observed = content.Observed(observed.X, observed.Z, np.full(len(observed.X), -1))
-    else:
-        observed = content.Observed(np.empty((0, D)), np.empty((0, Q)), np.empty(0, np.int64))
-
-    coloured = {name: values[shown] for name, values in content.columns_of(labels, columns, N).items()}
-    n_left_out = 0
-    if shades is None and X is not None:
-        own = content.feature_columns(X, shown, names)
-        n_left_out = D - len(own)
-        coloured |= {f"{name} (data)" if name in coloured else name: values for name, values in own.items()}
-
-    box = Box.around(points)
-    ranges = np.ptp(sample.astype(np.float64), axis=0)
-    if shades is not None:
-        ranges = np.full(D, ranges.max())  # pixels share a scale; columns of a table have one each
+    points = _checked(model, X, Z)
+    shown, box = content.shown_rows(len(points)), Box.around(points)
+    sample = _sample(model, X, points[shown])
+    names = content.feature_names(feature_names, model.n_features_in_)
+    image = content.image_of(sample, image_shape, guess=feature_names is None)
+    coloured = content.columns_of(labels, columns, shown, len(points))
+    own = {} if X is None or image is not None else content.feature_columns(X, shown, names)
     return Explorer(
         {
             "title": title,
             "model": type(model).__name__,
-            "n_components": Q,
-            "n_points": N,
-            "features": names if shades is None else [],
-            "n_features": D,
-            "low": [float(v) for v in sample.min(0)] if shades is None else [],
-            "high": [float(v) for v in sample.max(0)] if shades is None else [],
-            "image": None if shape is None or shades is None else _image(shape, shades),
+            "n_components": model.n_components_,
+            "n_points": len(points),
+            **content.pack_features(sample, names, image),
             "Z": pack(points[shown], "float32"),
-            "rows": pack(numbers[shown], "int32"),
-            "columns": content.packed_columns(coloured),
-            "n_columns_left_out": n_left_out,
-            "observed": content.packed_observed(observed, shades) | {"support": X is None},
-            "background": packed_sd(model, box),
-            "decoder": packed_decoder(model, box, ranges),
+            "rows": pack(shown if rows is None else np.asarray(rows)[shown], "int32"),
+            "columns": content.pack_columns(coloured, own),
+            "n_columns_left_out": len(names) - len(own) if own else 0,
+            "observed": _pack_observed(model, X, points, shown, image),
+            "background": pack_background(model, box),
+            "decoder": pack_decoder(model, box, content.ranges(sample, image)),
         }
     )
 
 
-def _image(shape: tuple[int, ...], shades: Shades) -> dict[str, Any]:
-    """How the page draws rows: size, channels, and whether these are planes one after another."""
-    (channels, height, width), last = planes(shape)
-    return {
-        "height": height,
-        "width": width,
-        "channels": channels,
-        "planes": len(shape) == 3 and not last,
-        "low": shades.low,
-        "high": shades.high,
-        "writing": shades.writing,
-    }
+def _checked(model: "Decoder", X: Array | None, Z: Array | None) -> Array:
+    """The latents [N, Q] that the page shows. X must have a row for each."""
+    points = shown_latents(model, Z)
+    expected = (len(points), model.n_features_in_)
+    if X is not None and X.shape != expected:
+        raise InputError(
+            f"X must have shape [{expected[0]}, {expected[1]}], one row for each latent. Got {X.shape}. Pass the "
+            "latents of these rows as Z.",
+            argument="X",
+        )
+    return points
 
 
-def _spread(X: Array) -> Array:
-    """About 2000 rows from all over X, which may be on disk."""
-    return take_rows(X, np.arange(0, len(X), max(1, len(X) // 2000)))
+def _support(model: "Decoder") -> tuple[Array, Array] | None:
+    """Rows and latents of the model's support set, if it has one."""
+    posterior = getattr(model, "posterior_", None)
+    if posterior is None or not len(posterior.X):
+        return None
+    return posterior.X.numpy(force=True), posterior.Z.numpy(force=True)
+
+
+def _sample(model: "Decoder", X: Array | None, points: Array) -> Array:
+    """About 2000 rows from all parts of the data, which may be on disk; without rows, what is decoded at the points."""
+    support = _support(model)
+    known = X if X is not None else None if support is None else support[0]
+    if known is None:
+        return np.asarray(model.predict(points[:SAMPLE_ROWS]))
+    return take_rows(known, np.arange(0, len(known), max(1, len(known) // SAMPLE_ROWS)))
+
+
+def _pack_observed(
+    model: "Decoder", X: Array | None, points: Array, shown: Array, image: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Rows to show beside what is decoded: some of X, or of the support set."""
+    bytes_per_value = 4 if image is None else 1
+    support = _support(model)
+    if X is not None:
+        observed = content.Observed.some(X, points, shown, bytes_per_value)
+    elif support is not None:
+        some = content.Observed.some(*support, np.arange(len(support[0])), bytes_per_value)
+        observed = content.Observed(some.X, some.Z, np.full(len(some.X), -1))
+    else:
+        empty = np.empty((0, model.n_features_in_)), np.empty((0, model.n_components_))
+        observed = content.Observed(*empty, np.empty(0, np.int64))
+    return content.pack_observed(observed, image) | {"support": X is None}

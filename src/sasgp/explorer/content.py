@@ -1,4 +1,4 @@
-"""What a page shows besides the decoder: points, what they are coloured by, and some of the rows themselves."""
+"""What a page shows besides the decoder: features, columns to colour the points by, and some of the rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,30 +7,88 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sasgp.data.images import Shades, check_shape, guess_shape, planes
 from sasgp.data.labels import Labels
 from sasgp.data.rows import take_rows
 from sasgp.errors import InputError
 from sasgp.explorer.packing import Packed, pack
 
-__all__ = ["Observed", "columns_of", "packed_columns", "packed_observed", "shown_rows"]
+__all__ = [
+    "Observed",
+    "columns_of",
+    "feature_columns",
+    "feature_names",
+    "image_of",
+    "pack_columns",
+    "pack_features",
+    "pack_observed",
+    "ranges",
+    "shown_rows",
+]
 
 Array = NDArray[Any]
 
 MAX_POINTS = 100_000
 MAX_CLASSES = 30  # ten colours in three shapes
-OBSERVED_BYTES = 4_000_000  # of rows to show beside what is decoded, before compression: 5102 of MNIST's
-COLUMN_BYTES = 4_000_000  # of columns to colour by: 16 of 60 000 rows
+OBSERVED_BYTES = 4_000_000  # of the rows shown beside what is decoded, before compression
+COLUMN_BYTES = 4_000_000  # of the data's columns to colour by
 
 
 def shown_rows(n: int) -> Array:
-    """The rows that are drawn: all, or a random 100 000 of them in order."""
+    """The rows that are drawn, in order: all of them, or 100 000 at random."""
     if n <= MAX_POINTS:
         return np.arange(n)
     return np.sort(np.random.default_rng(0).choice(n, MAX_POINTS, replace=False))
 
 
-def columns_of(labels: Any, columns: Any, n: int) -> dict[str, Array]:
-    """What to colour by, by name: labels, and the columns of a mapping or DataFrame."""
+def feature_names(names: Sequence[str] | None, D: int) -> list[str]:
+    return [f"x{d}" for d in range(D)] if names is None else [str(name) for name in names]
+
+
+def image_of(sample: Array, image_shape: Sequence[int] | None, *, guess: bool) -> Packed | None:
+    """How the page draws rows as images: size, channels, their order, and shades. None for a table.
+
+    Without an `image_shape` it is guessed from sample rows [M, D], if `guess` is set. An empty one means a table.
+    """
+    if image_shape is None:
+        shape = guess_shape(sample) if guess else None
+    else:
+        shape = check_shape(image_shape, sample.shape[1]) if len(image_shape) else None
+    if shape is None:
+        return None
+    (channels, height, width), last = planes(shape)
+    shades = Shades.from_pixels(sample, channels)
+    return {
+        "height": height,
+        "width": width,
+        "channels": channels,
+        "planes": len(shape) == 3 and not last,
+        "low": shades.low,
+        "high": shades.high,
+        "writing": shades.writing,
+    }
+
+
+def pack_features(sample: Array, names: Sequence[str], image: Packed | None) -> Packed:
+    """The features of a table by name with their ranges, or the image that they make."""
+    table = image is None
+    return {
+        "n_features": len(names),
+        "features": list(names) if table else [],
+        "low": [float(v) for v in sample.min(0)] if table else [],
+        "high": [float(v) for v in sample.max(0)] if table else [],
+        "image": image,
+    }
+
+
+def ranges(sample: Array, image: Packed | None) -> Array:
+    """Range of each feature [D]. Pixels share one scale, columns of a table do not."""
+    found = np.ptp(sample.astype(np.float64), axis=0)
+    return found if image is None else np.full(len(found), found.max())
+
+
+def columns_of(labels: Any, columns: Any, shown: Array, n: int) -> dict[str, Array]:
+    """Values of the shown points to colour by: labels, and the columns of a mapping or DataFrame."""
     found = {} if labels is None else {"label": np.asarray(labels)}
     if columns is not None:
         names = list(columns) if isinstance(columns, Mapping) else list(columns.columns)
@@ -38,16 +96,18 @@ def columns_of(labels: Any, columns: Any, n: int) -> dict[str, Array]:
     for name, values in found.items():
         if values.shape != (n,):
             raise InputError(
-                f"labels and columns must be a value for each of the {n} points. Got shape {values.shape} for {name!r}."
+                f"labels and columns must have one value for each of the {n} points. {name!r} has shape {values.shape}."
             )
-    return found
+    return {name: values[shown] for name, values in found.items()}
 
 
-def packed_columns(columns: Mapping[str, Array]) -> list[Packed]:
-    return [_packed_column(name, values) for name, values in columns.items()]
+def pack_columns(columns: Mapping[str, Array], own: Mapping[str, Array]) -> list[Packed]:
+    """Columns to colour by, and then the data's own. Names that both have are marked."""
+    own = {f"{name} (data)" if name in columns else name: values for name, values in own.items()}
+    return [_pack_column(name, values) for name, values in {**columns, **own}.items()]
 
 
-def _packed_column(name: str, values: Array) -> Packed:
+def _pack_column(name: str, values: Array) -> Packed:
     labels = Labels.from_array(values, len(values), MAX_CLASSES)
     if labels.values is None:
         packed = {"name": name, "classes": list(labels.names), "others": labels.has_others}
@@ -60,24 +120,24 @@ def _packed_column(name: str, values: Array) -> Packed:
 
 @dataclass(frozen=True)
 class Observed:
-    """Real rows: their values [M, D], latents [M, Q], and places among the points shown, -1 where they are not."""
+    """Rows of the data: values [M, D], latents [M, Q], and places among the shown points, or -1."""
 
     X: Array
     Z: Array
     places: Array
 
     @classmethod
-    def some(cls, X: Array, Z: Array, rows: Array, bytes_a_value: int) -> "Observed":
-        """As many of the rows shown as there is room for, at random. `X` may be on disk."""
-        most = max(1, OBSERVED_BYTES // (bytes_a_value * X.shape[1]))
+    def some(cls, X: Array, Z: Array, rows: Array, bytes_per_value: int) -> "Observed":
+        """Random rows, as many as there is room for. `X` may be on disk."""
+        most = max(1, OBSERVED_BYTES // (bytes_per_value * X.shape[1]))
         places = np.sort(np.random.default_rng(0).permutation(len(rows))[:most])
         return cls(take_rows(X, rows[places]), Z[rows[places]], places)
 
 
-def packed_observed(observed: Observed, shades: Any) -> Packed:
-    """Images in 256 shades, everything else as it is, in float32."""
+def pack_observed(observed: Observed, image: Packed | None) -> Packed:
+    """Images in 256 shades, tables in float32."""
     X = observed.X.astype(np.float64)
-    if shades is None:
+    if image is None:
         values = pack(X, "float32") | {"low": 0.0, "step": 1.0}
     else:
         low, high = (float(X.min()), float(X.max())) if X.size else (0.0, 1.0)
@@ -87,7 +147,7 @@ def packed_observed(observed: Observed, shades: Any) -> Packed:
 
 
 def feature_columns(X: Array, rows: Array, names: Sequence[str]) -> dict[str, Array]:
-    """The data's own columns to colour by, of those rows, as many as there is room for."""
+    """Columns of the data to colour these rows by, as many as there is room for."""
     most = COLUMN_BYTES // (4 * len(rows))
     values = take_rows(X, rows)[:, :most].astype(np.float64)
     return {name: values[:, d] for d, name in enumerate(names[:most])}

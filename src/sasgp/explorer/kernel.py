@@ -1,8 +1,7 @@
-"""A kernel as the browser reads it: a tree of plain numbers, with hyperparameters as they are rather than as trained.
+"""A kernel for the browser: a tree of plain numbers, with constrained hyperparameters such as the lengthscale.
 
-`tree` reads a GPyTorch kernel, `evaluate` computes what the tree says as the page does. The tree is handed over only
-where that agrees with the kernel itself, so a formula that another release of GPyTorch writes differently makes the
-page fall back to a grid instead of being wrong.
+`tree` reads a GPyTorch kernel, and `evaluate` computes the tree as the page does. The tree is used only if that agrees
+with the kernel itself. If another release of GPyTorch changes a formula, the page falls back to a grid.
 """
 
 import math
@@ -25,9 +24,9 @@ AGREEMENT = 1e-6  # of the kernel's largest value; GPyTorch's distances in float
 
 
 def tree(kernel: gpk.Kernel, Z: torch.Tensor) -> Tree | None:
-    """The kernel as a tree, or None where the browser does not know it. `Z` [M, Q] are points to check it at."""
+    """The kernel as a tree, or None if the browser does not know it. It is checked at the points `Z` [M, Q]."""
     try:
-        kernels.describe(kernel)  # raises where any part is not exactly one of GPyTorch's own
+        kernels.describe(kernel)  # raises if any part is not one of GPyTorch's own kernels
     except kernels.CustomKernelError:
         return None
     found = _node(kernel, range(Z.shape[1]))
@@ -41,13 +40,13 @@ def tree(kernel: gpk.Kernel, Z: torch.Tensor) -> Tree | None:
 
 
 def _node(kernel: gpk.Kernel, dims: Sequence[int], *, select: bool = True) -> Tree | None:
-    """One part. It sees the dimensions `dims`, and selects its own of them where GPyTorch calls it with all."""
+    """One part of the kernel on the dimensions `dims`, from which it selects its active dimensions."""
     if select and kernel.active_dims is not None:
         dims = [dims[i] for i in kernel.active_dims.tolist()]
     kind = type(kernel).__name__.removesuffix("Kernel")
     match kind:
         case "Scale":
-            # GPyTorch forwards to the base kernel, whose selection the scale has made already
+            # The scale has already selected the base kernel's dimensions
             return _composed(
                 "product",
                 [{"kind": "constant", "value": kernel.outputscale.item()}],
@@ -88,12 +87,12 @@ def _composed(
 
 
 def _each(value: torch.Tensor, dims: Sequence[int]) -> list[float]:
-    """A hyperparameter for every dimension, whether they share one or not."""
+    """A hyperparameter for each dimension, also if they share one."""
     return [float(v) for v in value.detach().double().flatten().expand(len(dims))]
 
 
 def evaluate(node: Tree, A: Array, B: Array) -> Array:
-    """k(a, b) [M, N] of points [M, Q] and [N, Q]; `decoder.js` has the same formulas."""
+    """k(a, b) [M, N] of points [M, Q] and [N, Q]. `decoder.js` has the same formulas."""
     kind = node["kind"]
     if kind == "constant":
         return np.full((len(A), len(B)), node["value"])

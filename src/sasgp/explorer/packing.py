@@ -1,10 +1,10 @@
-"""Arrays as text for a page: rounded as far as their use allows, deflated, in base64.
+"""Arrays as text for a page: rounded as far as their use allows, compressed, in base64.
 
-    pack(A, "int16")    whole numbers of 16 bits, times a scale for every column
+    pack(A, "int16")    16-bit integers times one scale per column
     pack(A, "float32")  the numbers themselves
 
-The browser inflates with its own DecompressionStream; `unpack` does the same here, so that what a page will compute
-can be known before it is written.
+The browser decompresses with its DecompressionStream. `unpack` does the same here, so that the numbers of a page are
+known before it is written.
 """
 
 import base64
@@ -25,7 +25,7 @@ STEPS = 32767  # of int16, on either side of 0
 
 
 def pack(array: Array, kind: Kind) -> Packed:
-    """An array as JSON. As int16 it is rounded, in steps of 1/32767 of the largest value of its column."""
+    """An array as JSON. int16 rounds it to multiples of 1/32767 of the largest value in each column."""
     packed: Packed = {"kind": kind, "shape": list(array.shape)}
     if kind == "int16":
         columns = array.reshape(-1, array.shape[-1] if array.ndim > 1 else 1)
@@ -33,17 +33,17 @@ def pack(array: Array, kind: Kind) -> Packed:
         array = np.rint(columns / np.where(scale > 0, scale, 1))
         packed["scale"] = [float(s) for s in scale]
     raw = np.ascontiguousarray(array, dtype=np.dtype(kind).newbyteorder("<"))
-    # All first bytes, then all second ones, …: those that say how large a number is are much alike, and deflate well
+    # All first bytes, then all second bytes, …: the bytes of the exponents are similar, and compress well together
     planes = raw.view(np.uint8).reshape(-1, raw.itemsize).T
     return packed | {"data": base64.b64encode(zlib.compress(planes.tobytes(), 6)).decode()}
 
 
 def unpack(packed: Packed) -> Array:
-    """The array that the browser reads, in float64, or in float32 where that is all there was."""
+    """The array as the browser reads it. Rounded numbers are float32."""
     dtype, shape = np.dtype(packed["kind"]).newbyteorder("<"), packed["shape"]
     planes = np.frombuffer(zlib.decompress(base64.b64decode(packed["data"])), np.uint8)
     array: Array = planes.reshape(dtype.itemsize, math.prod(shape)).T.copy().view(dtype).reshape(shape)
     if "scale" not in packed:
         return array
     columns = array.reshape(-1, shape[-1] if len(shape) > 1 else 1) * np.array(packed["scale"])
-    return columns.astype(np.float32).reshape(shape)  # the page keeps them so
+    return columns.astype(np.float32).reshape(shape)  # as in the page

@@ -1,8 +1,8 @@
-"""The page itself: one file with the decoder, the points, our own script and Plotly's in it.
+"""The page: one HTML file with the decoder, the points, our script and Plotly's.
 
-Text of the user's (labels, column names, titles) travels as JSON in which no character can end the element that it is
-in, and is put on the page as text. Should that ever fail, the page's security policy lets no script run but the two
-whose hashes it names, and lets nothing reach the network.
+Text from the user (labels, column names, titles) is stored as JSON without any character that could end its element,
+and is put on the page as text. Should that ever fail, the page's security policy runs no script except the two whose
+hashes it names, and blocks the network.
 """
 
 import base64
@@ -14,19 +14,32 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from sasgp.data.files import replacing
+
 __all__ = ["Explorer", "embedded_json"]
 
-SCRIPTS = ("packing.js", "decoder.js", "colours.js", "charts.js", "latent.js", "path.js", "main.js")
-HEIGHT = 760  # pixels, of the frame in a notebook
+SCRIPTS = (
+    "dom.js",
+    "packing.js",
+    "decoder.js",
+    "colours.js",
+    "charts.js",
+    "latent.js",
+    "path.js",
+    "notes.js",
+    "controls.js",
+    "main.js",
+)
+HEIGHT = 760  # of the frame in a notebook, in pixels
 
 
 class Explorer:
-    """The latent explorer of a model. In a notebook it shows itself; `save` writes it to a file.
+    """The latent explorer of a model. A notebook displays it, and `save` writes it to a file.
 
     Parameters
     ----------
     content
-        What the page shows, as JSON.
+        The content of the page, which can be written as JSON.
     """
 
     def __init__(self, content: dict[str, Any]) -> None:
@@ -38,7 +51,7 @@ class Explorer:
         scripts = [_plotly(), "\n".join(_file(name) for name in SCRIPTS)]
         hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts)
         parts = {
-            # Plotly writes programs for the graphics card as it goes, hence unsafe-eval
+            # Plotly compiles its drawing code at run time, hence unsafe-eval
             "POLICY": f"default-src 'none'; script-src {hashes} 'unsafe-eval'; style-src 'unsafe-inline'; "
             "img-src data: blob:",
             "TITLE": html.escape(self.content["title"]),
@@ -48,18 +61,19 @@ class Explorer:
             "SCRIPT": scripts[1],
         }
         page = _file("page.html")
-        # In one walk through the template: what is put in is never looked at again
+        # In one pass through the template, so that inserted text is never searched for placeholders
         pieces = page.split("%%")
         return "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(pieces))
 
     def save(self, path: str | Path) -> Path:
-        """Write the page to a file, and return its path."""
-        path = Path(path)
-        path.write_text(self.html, encoding="utf-8")
+        """Write the page to a file and return its path. An existing file is replaced in one step."""
+        path = Path(path).expanduser()
+        with replacing(path) as temporary:
+            temporary.write_text(self.html, encoding="utf-8")
         return path
 
     def _repr_html_(self) -> str:
-        """A frame of its own for a notebook: neither page sees the other's styles and scripts."""
+        """The page in a frame, so that it shares no styles or scripts with the notebook."""
         return (
             f'<iframe title="latent explorer" style="width: 100%; height: {HEIGHT}px; border: 0" '
             f'sandbox="allow-scripts allow-downloads" srcdoc="{html.escape(self.html)}"></iframe>'
@@ -70,14 +84,14 @@ class Explorer:
 
 
 def embedded_json(content: Any) -> str:
-    """JSON that may stand in a <script> element: without <, > and &, and without the line ends of JavaScript's own.
+    """JSON that is safe inside a <script> element: without <, > and &, and without JavaScript's additional line ends.
 
-    NaN and infinity, which JSON does not have, are refused.
+    NaN and infinity raise ValueError, because JSON does not have them.
     """
     text = json.dumps(content, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
-    return text.encode("utf-8", "replace").decode()  # half of a pair, which UTF-8 does not have, becomes a "?"
+    return text.encode("utf-8", "replace").decode()  # a lone surrogate, which UTF-8 does not have, becomes "?"
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Figures of a trained decoder: its latent space, what it decodes there, and how it was trained.
+"""Figures of a fitted decoder: its latent space, what is decoded there, and how it was trained.
 
     from sasgp import plots
 
@@ -11,20 +11,17 @@
     plots.calibration(metrics.pit_counts(X, mean, std**2)).savefig("calibration.png")
     plots.evidence_curve(model.evidence_curve(X)).savefig("evidence.png")
 
-`sasgp plot RUN` draws them too, and `sasgp evidence RUN --curve evidence.png` the last. Every function returns a
-`matplotlib.figure.Figure` and leaves pyplot alone, so that nothing needs a display, and nothing has to be closed.
+Every function returns a `matplotlib.figure.Figure`. None of them uses pyplot, so they need no display, and no
+figure has to be closed.
 """
 
 from sasgp.plots.calibration import calibration
 from sasgp.plots.evidence import evidence_curve
-from sasgp.plots.latent import GRID, decoded_grid, latent_space, latent_with_images
+from sasgp.plots.latent import decoded_grid, latent_space, latent_with_images
 from sasgp.plots.rows import contact_sheet, reconstructions
-from sasgp.plots.style import PALETTE
 from sasgp.plots.training import relevance, training_curve
 
 __all__ = [
-    "GRID",
-    "PALETTE",
     "calibration",
     "contact_sheet",
     "decoded_grid",

@@ -1,4 +1,4 @@
-"""Whether a decoder's intervals hold as many values as they should."""
+"""Calibration: whether prediction intervals hold as many values as they should."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -15,14 +15,14 @@ LEVELS = (0.5, 0.9, 0.99)
 
 
 def calibration(counts: ArrayLike, *, title: str | None = None) -> Figure:
-    """Left, the histogram of u = Φ((x − m) / sd), flat where predictions are calibrated; right, coverage of intervals.
+    """Draw the histogram of u = Φ((x − m) / sd), which is flat if predictions are calibrated, and interval coverage.
 
     Parameters
     ----------
     counts
-        Of `sasgp.metrics.pit_counts`, for rows that the model was not trained on.
+        What `sasgp.metrics.pit_counts` returns for rows that the model was not trained on.
     title
-        Above the figure.
+        Title of the figure.
 
     Returns
     -------
@@ -30,21 +30,25 @@ def calibration(counts: ArrayLike, *, title: str | None = None) -> Figure:
     """
     counts = np.asarray(counts)
     if counts.ndim != 1 or len(counts) % BARS or not counts.sum():
-        raise InputError(f"counts must be those of metrics.pit_counts. Got an array of shape {counts.shape}.")
+        raise InputError(
+            f"counts must come from metrics.pit_counts. Got an array of shape {counts.shape}.", argument="counts"
+        )
     figure = Figure(figsize=(2 * PICTURE_SIZE, PICTURE_SIZE), layout="constrained")
     left, right = figure.subplots(1, 2)
 
     heights = counts.reshape(BARS, -1).sum(1) * BARS / counts.sum()
     left.bar((np.arange(BARS) + 0.5) / BARS, heights, width=0.94 / BARS, color=PALETTE[0])
     left.axhline(1, color="#555555", lw=1, ls="--")
-    left.set(xlim=(0, 1), xlabel="where values fall in their predictions, u", ylabel="density (calibrated: 1)")
+    left.set(xlim=(0, 1), xlabel="u: where values fall in their predictions", ylabel="density (calibrated: 1)")
 
     levels = np.arange(0, len(counts) // 2 + 1) * 2 / len(counts)
     right.plot([0, 1], [0, 1], color="#555555", lw=1, ls="--", label="calibrated")
     right.plot(levels, [coverage(counts, level) for level in levels], color=PALETTE[0], lw=1.8, label="the decoder")
     found = [coverage(counts, level) for level in LEVELS]
     right.plot(LEVELS, found, "o", color=PALETTE[0])
-    words = [f"{100 * share:.1f} % in {level:.0%} intervals" for level, share in zip(LEVELS, found, strict=True)]
+    words = [
+        f"{100 * share:.1f} % in {100 * level:.0f} % intervals" for level, share in zip(LEVELS, found, strict=True)
+    ]
     right.text(0.98, 0.04, "\n".join(words), transform=right.transAxes, ha="right", va="bottom", linespacing=1.5)
     right.set(xlim=(0, 1.02), ylim=(0, 1.02), xlabel="central interval", ylabel="share of values in it")
     right.legend(frameon=False, loc="upper left")

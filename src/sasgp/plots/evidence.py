@@ -1,11 +1,11 @@
-"""Whether more active points would help."""
+"""The evidence against the size of the active set, which shows whether more active points would help."""
 
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from sasgp.plots.style import INK, PALETTE, PICTURE_SIZE, plain, titled
+from sasgp.plots.style import INK, PALETTE, PICTURE_SIZE, gridded, titled
 
 if TYPE_CHECKING:
     from sasgp.gp.evidence import EvidenceCurve
@@ -14,17 +14,17 @@ __all__ = ["evidence_curve"]
 
 
 def evidence_curve(curve: "EvidenceCurve", *, title: str | None = None) -> Figure:
-    """The mean log density of a row given a others, against a; and in words what twice as many would bring.
+    """Draw the mean log density of a row given a other rows, against a. A sentence says what doubling a would bring.
 
-    Bars are two standard errors either way. They hold for each size by itself: all sizes share active sets and rows, so
-    the steps from one to the next, and the gain in the words above, are known much better.
+    Error bars are ±2 standard errors of each size alone. All sizes share their active sets and rows, so the steps
+    between sizes, and the gain in the sentence, are known much more precisely.
 
     Parameters
     ----------
     curve
         What `model.evidence_curve(X)` returns.
     title
-        Above the figure.
+        Title of the figure.
 
     Returns
     -------
@@ -43,7 +43,7 @@ def evidence_curve(curve: "EvidenceCurve", *, title: str | None = None) -> Figur
         ms=4,
         elinewidth=1,
     )
-    # Sizes that double are equally far apart; 0 has its place to the left of 1
+    # Doublings are equally far apart, and 0 lies to the left of 1
     axes.set_xscale("symlog", base=2, linthresh=1, linscale=1)
     axes.axvline(A, color=PALETTE[9], lw=1.2, ls="--")
     axes.annotate(
@@ -57,9 +57,7 @@ def evidence_curve(curve: "EvidenceCurve", *, title: str | None = None) -> Figur
     )
     axes.set_xticks(curve.sizes, [str(size) for size in curve.sizes])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set(xlabel="size of the active set, a", ylabel="s(a): log density of a row\n(nats for each value)")
+    axes.set(xlabel="size of the active set, a", ylabel="s(a): log density of a row\n(nats per value)")
     axes.set_title(str(curve), color=INK, fontsize=9, loc="left")
-    plain(axes)
-    axes.grid(color="#e5e5e5", lw=0.8)
-    axes.set_axisbelow(True)
+    gridded(axes)
     return titled(figure, title)

@@ -1,8 +1,8 @@
-"""The latent space over the decoder's uncertainty, and what is decoded there."""
+"""The latent space over the decoder's uncertainty, and what the decoder makes of it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sasgp.data.labels import shorten
 from sasgp.errors import InputError
+from sasgp.evaluation import decode_grid, shown_latents
 from sasgp.plots.style import (
     INK,
     MARKERS,
@@ -20,8 +21,7 @@ from sasgp.plots.style import (
     PALETTE,
     PICTURE_SIZE,
     UNCERTAINTY,
-    Coloured,
-    Decoder,
+    ColouredLabels,
     Pictures,
     colour_bar,
     mosaic,
@@ -29,46 +29,48 @@ from sasgp.plots.style import (
     titled,
 )
 
+if TYPE_CHECKING:
+    from sasgp.estimators.decoder import Decoder
+
 __all__ = ["decoded_grid", "latent_space", "latent_with_images"]
 
 Array = NDArray[Any]
 
-GRID = 80  # points of the uncertainty along each axis
-VALUES_AT_ONCE = 2_000_000  # decoded at a time: 8 MB in float32
-MARGIN = 0.1  # around a decoded image, of its height
+GRID = 80  # points along each axis where the uncertainty is computed
+TILE_MARGIN = 0.1  # around a decoded image, as a share of its height
 
 
 def latent_space(
-    model: Decoder,
+    model: "Decoder",
     Z: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
     axes: tuple[int, int] = (0, 1),
     title: str | None = None,
 ) -> Figure:
-    """Points of the latent space over the decoder's uncertainty there.
+    """Draw latents over the decoder's uncertainty.
 
     Parameters
     ----------
     model
         A fitted model.
     Z
-        Latents [N, Q]. None: those of the training rows.
+        Latents [N, Q]. None draws those of the training rows.
     labels
-        N labels. Up to 20 classes have colours and markers of their own; of more classes with names, the 19 most
-        frequent have. Other numbers are shown by a colour scale.
+        N labels. Each of up to 20 classes has its own colour or marker; with more named classes, only the 19 most
+        frequent ones do. Other numbers are shown by a colour scale.
     axes
-        The two latent dimensions to show, where there are more. The uncertainty is that with the others at 0. A space
-        of one dimension is drawn as a strip, with a line for every class, or against labels that are numbers.
+        The two latent dimensions to show. For the uncertainty, the other dimensions are 0. A one-dimensional space is
+        drawn as a strip with one line per class, or against the labels if they are numbers.
     title
-        Above the figure.
+        Title of the figure.
 
     Returns
     -------
     Figure
     """
     view = _view(model, Z, axes)
-    known = Coloured.from_array(labels, len(view.Z), MAX_CLASSES)
+    known = ColouredLabels.from_array(labels, len(view.Z), MAX_CLASSES)
     size = (PICTURE_SIZE + known.legend_width, PICTURE_SIZE) if view.is_plane else (1.4 * PICTURE_SIZE, 3.2)
     figure = Figure(figsize=size, layout="constrained")
     _draw_latent(figure.subplots(), model, view, known)
@@ -76,7 +78,7 @@ def latent_space(
 
 
 def decoded_grid(
-    model: Decoder,
+    model: "Decoder",
     image_shape: Sequence[int] | None = None,
     *,
     Z: ArrayLike | None = None,
@@ -84,23 +86,23 @@ def decoded_grid(
     axes: tuple[int, int] = (0, 1),
     title: str | None = None,
 ) -> Figure:
-    """What is decoded at the points of a grid over the latent space; it fades where the decoder is uncertain.
+    """Draw what is decoded on a grid over the latent space. Pictures fade where the decoder is uncertain.
 
     Parameters
     ----------
     model
         A fitted model.
     image_shape
-        (H, W), (C, H, W) with the colour planes first, or (H, W, C), where C is 1, 3 or 4. None: rows are no images,
-        and are drawn as a bar for every feature, from its lowest decoded value to its highest.
+        (H, W), (C, H, W) with the colour planes first, or (H, W, C), where C is 1, 3 or 4. None draws a row as one bar
+        per feature, which ranges from the lowest to the highest decoded value.
     Z
-        Latents whose extent the grid covers. None: those of the training rows.
+        Latents that the grid covers. None takes those of the training rows.
     n
-        Pictures along each axis. A latent space of one dimension makes a single line of them.
+        Number of pictures along each axis. A one-dimensional latent space gives a single line of them.
     axes
-        The two latent dimensions to walk through; others stay at 0.
+        The two latent dimensions of the grid. The other dimensions are 0.
     title
-        Above the figure.
+        Title of the figure.
 
     Returns
     -------
@@ -114,7 +116,7 @@ def decoded_grid(
 
 
 def latent_with_images(
-    model: Decoder,
+    model: "Decoder",
     image_shape: Sequence[int],
     Z: ArrayLike | None = None,
     labels: ArrayLike | None = None,
@@ -123,32 +125,32 @@ def latent_with_images(
     axes: tuple[int, int] = (0, 1),
     title: str | None = None,
 ) -> Figure:
-    """`latent_space` and `decoded_grid` side by side, over the same part of the latent space.
+    """Draw `latent_space` and `decoded_grid` side by side, for the same part of the latent space.
 
     Parameters
     ----------
     model, image_shape, Z, labels, n, axes, title
-        As for those two.
+        As in those two functions.
 
     Returns
     -------
     Figure
     """
     view = _view(model, Z, axes)
-    known = Coloured.from_array(labels, len(view.Z), MAX_CLASSES)
+    known = ColouredLabels.from_array(labels, len(view.Z), MAX_CLASSES)
     if view.is_plane:
         figure = Figure(figsize=(2 * PICTURE_SIZE + known.legend_width, PICTURE_SIZE), layout="constrained")
         left, right = figure.subplots(1, 2)
     else:
-        strip = 2 * PICTURE_SIZE / n  # inches, as high as an image is wide
+        strip = 2 * PICTURE_SIZE / n  # inches: as high as an image is wide
         figure = Figure(figsize=(2 * PICTURE_SIZE, 3.6 + strip), layout="constrained")
         left, right = figure.subplots(2, 1, height_ratios=[2.2, strip])
     _draw_latent(left, model, view, known)
     _draw_tiles(right, model, view, image_shape, n)
     if not view.is_plane:
-        right.set_box_aspect(None)  # as wide as the points above
+        right.set_box_aspect(None)  # as wide as the panel above
     left.set_title("latent space, grey where the decoder is uncertain", loc="left", color=INK, fontsize=9)
-    right.set_title("what it decodes there", loc="left", color=INK, fontsize=9)
+    right.set_title("what is decoded there", loc="left", color=INK, fontsize=9)
     return titled(figure, title)
 
 
@@ -159,8 +161,8 @@ def latent_with_images(
 class _View:
     """The part of the latent space that a figure shows.
 
-    `Z` are the points [N, 1 or 2], `dims` the dimensions of the space that they are, and `centre` and `half` the
-    square that holds them: the same length in both directions, so that distances can be compared.
+    `Z` are the points [N, 1 or 2] in the dimensions `dims`. `centre` and `half` describe the square around them. It is
+    as long in both directions, so that distances can be compared.
     """
 
     Z: Array
@@ -180,39 +182,33 @@ class _View:
         """Centres of n cells of equal width between the limits."""
         return self.centre[axis] + self.half * ((2 * np.arange(n) + 1) / n - 1)
 
-    def grid(self, n: int) -> Array:
-        """Points of the whole space, line by line from below: [n·n, Q], or [n, Q] where there is one dimension."""
-        steps = [self.ticks(axis, n) for axis in range(len(self.dims))]
-        points = np.stack(np.meshgrid(*steps, indexing="xy"), axis=-1).reshape(-1, len(steps))
-        everywhere = np.zeros((len(points), self.n_components))
-        everywhere[:, list(self.dims)] = points
-        return everywhere
+    def decode(self, model: "Decoder", n: int) -> Iterator[tuple[Array, Array]]:
+        """Blocks of means and standard deviations [B, D] on a grid of n·n points, or n points in one dimension."""
+        return decode_grid(model, [self.ticks(axis, n) for axis in range(len(self.dims))], self.dims)
 
 
-def _view(model: Decoder, Z: ArrayLike | None, axes: tuple[int, int]) -> _View:
+def _view(model: "Decoder", Z: ArrayLike | None, axes: tuple[int, int]) -> _View:
     Q = model.n_components_
-    points = np.asarray(model.embedding_ if Z is None else Z, dtype=np.float64)
-    if points.ndim != 2 or points.shape[1] != Q or not len(points) or not np.isfinite(points).all():
-        raise InputError(f"Z must hold finite latents [N, {Q}], at least one. Got shape {points.shape}.")
+    points = shown_latents(model, Z)
     dims = (0,) if Q == 1 else tuple(int(axis) for axis in axes)
     if Q > 1 and not (len(dims) == 2 and dims[0] != dims[1] and all(0 <= axis < Q for axis in dims)):
-        raise InputError(f"axes must be two different dimensions from 0 to {Q - 1}. Got {axes}.")
+        raise InputError(f"axes must be two different dimensions from 0 to {Q - 1}. Got {axes}.", argument="axes")
     points = points[:, list(dims)]
     low, high = points.min(0), points.max(0)
     half = 0.54 * float((high - low).max()) or 1.0  # a margin of 4 % on either side
     return _View(points, dims, Q, (low + high) / 2, half)
 
 
-def _draw_latent(axes: Axes, model: Decoder, view: _View, labels: "Coloured") -> None:
+def _draw_latent(axes: Axes, model: "Decoder", view: _View, labels: ColouredLabels) -> None:
     points, vertical = view.Z, view.limits(1) if view.is_plane else (0.0, 0.0)
     if not view.is_plane:
         height, vertical = labels.heights()
         points = np.column_stack([points, height])
 
-    std = np.concatenate([std for _, std in _decoded(model, view.grid(GRID))])
+    std = np.concatenate([std.mean(1) for _, std in view.decode(model, GRID)])
     shades = Normalize(std.min(), std.min() + _range(std))
     background = axes.imshow(
-        std.reshape(-1, GRID),  # a single line where there is one dimension
+        std.reshape(-1, GRID),  # a single line in one dimension
         extent=(*view.limits(0), *vertical),
         origin="lower",
         aspect="equal" if view.is_plane else "auto",
@@ -224,7 +220,7 @@ def _draw_latent(axes: Axes, model: Decoder, view: _View, labels: "Coloured") ->
     _draw_points(axes, points, labels)
     axes.set(xlim=view.limits(0), ylim=vertical, xlabel=_axis_name(view, 0))
     plain(axes)
-    # Small and below the left corner, where it takes no room from the picture
+    # Small and below the left corner, where it does not take space from the picture
     below = -0.115 if view.is_plane else -0.3
     colour_bar(axes, background, "predictive standard deviation", (0, below, 0.3, 0.018 if view.is_plane else 0.045))
     if view.is_plane:
@@ -239,8 +235,8 @@ def _draw_latent(axes: Axes, model: Decoder, view: _View, labels: "Coloured") ->
         axes.set_yticks(range(len(labels.names)), [shorten(name) for name in labels.names])
 
 
-def _draw_points(axes: Axes, points: Array, labels: "Coloured") -> None:
-    """One scatter for each marker. Points lie in a random order, so that the last class does not cover the others."""
+def _draw_points(axes: Axes, points: Array, labels: ColouredLabels) -> None:
+    """One scatter per marker. Points are drawn in random order, so that the last class does not cover the others."""
     n = len(points)
     order = np.random.default_rng(0).permutation(n)
     colours, markers = labels.colours(), labels.index // len(PALETTE)
@@ -260,7 +256,7 @@ def _draw_points(axes: Axes, points: Array, labels: "Coloured") -> None:
         )
 
 
-def _legend(axes: Axes, labels: "Coloured") -> None:
+def _legend(axes: Axes, labels: ColouredLabels) -> None:
     entries = [
         Line2D([], [], ls="", ms=6, marker=MARKERS[i // len(PALETTE)], color=labels.colour(i), label=shorten(name))
         for i, name in enumerate(labels.names)
@@ -279,18 +275,18 @@ def _legend(axes: Axes, labels: "Coloured") -> None:
     )
 
 
-def _draw_tiles(axes: Axes, model: Decoder, view: _View, image_shape: Sequence[int] | None, n: int) -> None:
+def _draw_tiles(axes: Axes, model: "Decoder", view: _View, image_shape: Sequence[int] | None, n: int) -> None:
     if n < 1:
-        raise InputError(f"n must be at least 1. Got {n}.")
-    blocks = list(_decoded(model, view.grid(n)))
+        raise InputError(f"n must be at least 1. Got {n}.", argument="n")
+    blocks = [(mean, std.mean(1)) for mean, std in view.decode(model, n)]
     means = np.concatenate([mean for mean, _ in blocks])
     images = Pictures(image_shape, means).of(means)
     std = np.concatenate([std for _, std in blocks])
     doubt = ((std - std.min()) / _range(std))[:, None, None, None]
     images = np.minimum((1 - doubt) * images + doubt, 1)  # towards white
-    margin = max(1, round(MARGIN * images.shape[1]))
+    margin = max(1, round(TILE_MARGIN * images.shape[1]))
     images = np.pad(images, [(0, 0), (margin, margin), (margin, margin), (0, 0)], constant_values=1)
-    tiles = images.reshape(-1, n, *images.shape[1:])[::-1]  # an image's first line is its upper one
+    tiles = images.reshape(-1, n, *images.shape[1:])[::-1]  # the first line of an image is at the top
     axes.imshow(
         mosaic(tiles),
         extent=(*view.limits(0), *(view.limits(1) if view.is_plane else (0, tiles.shape[2] / tiles.shape[3]))),
@@ -307,16 +303,8 @@ def _draw_tiles(axes: Axes, model: Decoder, view: _View, image_shape: Sequence[i
 
 
 def _range(std: Array) -> float:
-    """What the shades of uncertainty span: at least a fifth, so that a decoder equally certain everywhere looks so."""
+    """Range of the uncertainty scale: at least a fifth of the maximum, so that small differences look small."""
     return max(float(np.ptp(std)), 0.2 * float(std.max()))
-
-
-def _decoded(model: Decoder, Z: Array) -> Iterator[tuple[Array, Array]]:
-    """Means [B, D] and standard deviations [B], averaged over features, a block of points at a time."""
-    size = max(1, VALUES_AT_ONCE // model.n_features_in_)
-    for start in range(0, len(Z), size):
-        mean, std = model.predict(Z[start : start + size], return_std=True)
-        yield mean, std.mean(1)
 
 
 def _axis_name(view: _View, axis: int) -> str:

@@ -1,8 +1,8 @@
-"""Rows of data side by side: as they are, or beside their reconstruction."""
+"""Rows of data as images side by side, or together with their reconstructions."""
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -11,26 +11,29 @@ from numpy.typing import ArrayLike, NDArray
 from sasgp.data.images import as_images
 from sasgp.data.labels import shorten
 from sasgp.errors import InputError
-from sasgp.plots.style import INK, PALETTE, PICTURE_SIZE, Decoder, mosaic, plain, titled
+from sasgp.plots.style import INK, PALETTE, PICTURE_SIZE, mosaic, plain, titled
+
+if TYPE_CHECKING:
+    from sasgp.estimators.decoder import Decoder
 
 __all__ = ["contact_sheet", "reconstructions"]
 
 Array = NDArray[Any]
 
-NAMED = 24  # features that have their names below
+MAX_NAMED = 24  # with more features, their names would not fit below the panels
 
 
 def contact_sheet(X: ArrayLike, image_shape: Sequence[int], *, title: str | None = None) -> Figure:
-    """Rows as images, side by side.
+    """Draw rows as images side by side.
 
     Parameters
     ----------
     X
         Rows [N, D], such as `model.sample(16)`.
     image_shape
-        As for `decoded_grid`.
+        As in `decoded_grid`.
     title
-        Above the figure.
+        Title of the figure.
 
     Returns
     -------
@@ -40,7 +43,7 @@ def contact_sheet(X: ArrayLike, image_shape: Sequence[int], *, title: str | None
     n, height, width = images.shape[:3]
     columns = math.ceil(math.sqrt(n * height / width))
     lines = math.ceil(n / columns)
-    # White between them, as the paper that they lie on
+    # White between the images
     sheet = np.ones((lines, columns, height + 1, width + 1, images.shape[3]), images.dtype)
     sheet.reshape(-1, *sheet.shape[2:])[:n, :height, :width] = images
     tiled = mosaic(sheet)[:-1, :-1]
@@ -52,7 +55,7 @@ def contact_sheet(X: ArrayLike, image_shape: Sequence[int], *, title: str | None
 
 
 def reconstructions(
-    model: Decoder,
+    model: "Decoder",
     X: ArrayLike,
     Z: ArrayLike | None = None,
     *,
@@ -60,7 +63,7 @@ def reconstructions(
     feature_names: Sequence[str] | None = None,
     title: str | None = None,
 ) -> Figure:
-    """Rows and what the decoder makes of their latents: images in pairs, else values over the mean and ±2 sd.
+    """Draw rows and what is decoded from their latents: pairs of images, or values over the mean ±2 sd.
 
     Parameters
     ----------
@@ -69,13 +72,13 @@ def reconstructions(
     X
         A few rows [N, D].
     Z
-        Their latents [N, Q]. None: `model.transform(X)`.
+        Their latents [N, Q]. None takes `model.transform(X)`.
     image_shape
-        As for `decoded_grid`. None: rows are no images.
+        As in `decoded_grid`. None if rows are not images.
     feature_names
-        D names. None: none are written.
+        D names. None leaves them out.
     title
-        Above the figure.
+        Title of the figure.
 
     Returns
     -------
@@ -83,29 +86,42 @@ def reconstructions(
     """
     rows = np.asarray(X)
     if rows.ndim != 2 or not len(rows):
-        raise InputError(f"X must hold a few rows [N, {model.n_features_in_}]. Got shape {rows.shape}.")
+        raise InputError(
+            f"X must hold a few rows [N, {model.n_features_in_}]. Got an array of shape {rows.shape}.", argument="X"
+        )
     mean, std = model.predict(model.transform(X) if Z is None else Z, return_std=True)
     if image_shape is not None:
-        # Together, so that a shade means the same in both
-        pairs = as_images(np.concatenate([rows, mean]), image_shape).reshape(2, len(rows), *_size(image_shape, rows))
-        sheet = np.pad(pairs, [(0, 0), (0, 0), (0, 1), (0, 1), (0, 0)], constant_values=1)
-        tiled = mosaic(sheet)[:-1, :-1]
-        width = max(PICTURE_SIZE, 0.55 * len(rows))
-        figure = Figure(figsize=(width, width * tiled.shape[0] / tiled.shape[1] + 0.1), layout="constrained")
-        axes = figure.subplots()
-        axes.imshow(tiled, interpolation="nearest")
-        height = tiled.shape[0] / 2
-        axes.set_yticks([height / 2, 3 * height / 2], ["data", "decoded"])
-        axes.set_xticks([])
-        plain(axes)
-        return titled(figure, title)
+        figure = _image_pairs(rows, mean, image_shape)
+    else:
+        figure = _profiles(rows, mean, std, feature_names)
+    return titled(figure, title)
 
+
+def _image_pairs(rows: Array, mean: Array, image_shape: Sequence[int]) -> Figure:
+    """Each row as an image, above its reconstruction."""
+    images = as_images(np.concatenate([rows, mean]), image_shape)  # together, so that a shade means the same in both
+    pairs = images.reshape(2, len(rows), *images.shape[1:])
+    sheet = np.pad(pairs, [(0, 0), (0, 0), (0, 1), (0, 1), (0, 0)], constant_values=1)
+    tiled = mosaic(sheet)[:-1, :-1]
+    width = max(PICTURE_SIZE, 0.55 * len(rows))
+    figure = Figure(figsize=(width, width * tiled.shape[0] / tiled.shape[1] + 0.1), layout="constrained")
+    axes = figure.subplots()
+    axes.imshow(tiled, interpolation="nearest")
+    height = tiled.shape[0] / 2
+    axes.set_yticks([height / 2, 3 * height / 2], ["data", "decoded"])
+    axes.set_xticks([])
+    plain(axes)
+    return figure
+
+
+def _profiles(rows: Array, mean: Array, std: Array, feature_names: Sequence[str] | None) -> Figure:
+    """One panel per row: its values over the decoded mean and the band of ±2 sd."""
     columns = math.ceil(math.sqrt(len(rows)))
     lines = math.ceil(len(rows) / columns)
     figure = Figure(figsize=(2.6 * columns, 1.7 * lines + 0.9), layout="constrained")
     panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
     place = np.arange(rows.shape[1])
-    few = len(place) <= NAMED
+    few = len(place) <= MAX_NAMED
     for i, axes in enumerate(panels.flat):
         if i >= len(rows):
             axes.set_axis_off()
@@ -126,8 +142,4 @@ def reconstructions(
         labelcolor=INK,
         fontsize=8,
     )
-    return titled(figure, title)
-
-
-def _size(image_shape: Sequence[int], rows: Array) -> tuple[int, ...]:
-    return as_images(rows[:1], image_shape).shape[1:]
+    return figure

@@ -1,7 +1,7 @@
-"""How figures look: colours, plain axes, and rows as small pictures."""
+"""The style of the figures: colours, plain axes, and rows as small pictures."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from sasgp.data.images import as_images
 from sasgp.data.labels import Labels, shorten
 
-__all__ = ["Coloured", "Decoder", "Pictures", "colour_bar", "mosaic", "plain", "titled"]
+__all__ = ["ColouredLabels", "Pictures", "colour_bar", "gridded", "mosaic", "plain", "titled"]
 
 Array = NDArray[Any]
 
-# Paul Tol's "muted" scheme, safe for colour-blind eyes, with the orange of his "vibrant" one as the tenth. His grey is
-# left to what has no label: the background is grey too.
+# Paul Tol's "muted" scheme, which is safe for colour-blind readers, with the orange of his "vibrant" scheme as the
+# tenth colour. The background is grey, so his grey is left out.
 PALETTE = (
     "#332288", "#88CCEE", "#117733", "#DDCC77", "#CC6677", "#AA4499", "#44AA99", "#882255", "#999933", "#EE7733",
 )  # fmt: skip
-MARKERS = ("o", "^")  # classes 11 to 20 have the same colours again, and another marker
+MARKERS = ("o", "^")  # classes 11 to 20 repeat the colours with another marker
 MAX_CLASSES = len(PALETTE) * len(MARKERS)
 UNLABELLED = "#4477AA"
 OTHERS = "#777777"
@@ -31,44 +31,27 @@ UNCERTAINTY = LinearSegmentedColormap.from_list("uncertainty", ["#ffffff", "#9a9
 INK = "#333333"
 
 PICTURE_SIZE = 5.2  # inches
+PROFILE = (24, 2, 64)  # height and width of a bar in pixels, and the largest number of bars
 
 
-PROFILE = (24, 2, 64)  # pixels: height, width of a bar, and bars at the most
-
-
-class Decoder(Protocol):
-    """What of a model is drawn."""
-
-    embedding_: Array
-
-    @property
-    def n_components_(self) -> int: ...
-
-    @property
-    def n_features_in_(self) -> int: ...
-
-    def transform(self, X: Any) -> Any: ...
-
-    def predict(self, Z: Any, return_std: bool = False) -> Any: ...
-
-
-class Coloured(Labels):
-    """Labels with colours: one for every class, or a scale."""
+class ColouredLabels(Labels):
+    """Labels with colours: one colour per class, or a colour scale."""
 
     @property
     def legend_width(self) -> float:
-        """Inches."""
+        """Width of the legend in inches."""
         if self.values is not None:
             return 0.7
         return 0.3 + 0.075 * max(len(shorten(name)) for name in self.names) if self.names else 0.0
 
     def colour(self, i: int) -> str:
+        """Colour of class i."""
         if not self.names:
             return UNLABELLED
         return OTHERS if self.has_others and i == len(self.names) - 1 else PALETTE[i % len(PALETTE)]
 
     def colours(self) -> Array:
-        """RGBA [N, 4]."""
+        """Colours of the points, RGBA [N, 4]."""
         if self.values is not None:
             return np.asarray(self.scale.to_rgba(self.values))
         palette = to_rgba_array([self.colour(i) for i in range(max(1, len(self.names)))])
@@ -76,28 +59,29 @@ class Coloured(Labels):
 
     @property
     def scale(self) -> ScalarMappable:
+        """The colour scale of labels that are numbers."""
         assert self.values is not None
         return ScalarMappable(Normalize(np.nanmin(self.values), np.nanmax(self.values)), "viridis")
 
     def heights(self) -> tuple[Array, tuple[float, float]]:
-        """Where points of a one-dimensional space are drawn: on the line of their class, or at their label's value."""
+        """Heights, and their limits, of points in one dimension: the line of their class, or the label itself."""
         if self.values is not None:
             low, high = np.nanmin(self.values), np.nanmax(self.values)
             margin = 0.05 * (high - low) or 1.0
             return self.values, (float(low - margin), float(high + margin))
         spread = np.random.default_rng(0).uniform(-0.32, 0.32, len(self.index))
-        return self.index + spread, (max(1, len(self.names)) - 0.5, -0.5)  # the first class on top
+        return self.index + spread, (max(1, len(self.names)) - 0.5, -0.5)  # the first class is on top
 
 
 class Pictures:
-    """Rows as pictures: images where they have a shape, else a bar for every feature, as high as in the data.
+    """Rows as pictures: images if they have an image shape, otherwise one bar per feature.
 
     Parameters
     ----------
     image_shape
-        (H, W), (C, H, W) with the colour planes first, or (H, W, C), where C is 1, 3 or 4. None: rows of a table.
+        (H, W), (C, H, W) with the colour planes first, or (H, W, C), where C is 1, 3 or 4. None for a table.
     X
-        Rows [N, D] that say how low and how high each bar can be.
+        Rows [N, D]. The lowest and the highest value of each feature set the range of its bar.
     """
 
     def __init__(self, image_shape: Sequence[int] | None, X: Array) -> None:
@@ -105,12 +89,12 @@ class Pictures:
         self.low, self.high = X.min(0), X.max(0)
 
     def of(self, X: Array) -> Array:
-        """Pictures [N, H, W, 3 or 4] of values in [0, 1]."""
+        """Pictures [N, H, W, 3 or 4] of the rows, with values in [0, 1]."""
         if self.image_shape is not None:
             return as_images(X, self.image_shape)
         height, width, most = PROFILE
         share = np.clip((X - self.low) / np.where(self.high > self.low, self.high - self.low, 1), 0, 1)
-        if share.shape[1] > most:  # neighbours share a bar
+        if share.shape[1] > most:  # neighbouring features share a bar
             share = np.stack([part.mean(1) for part in np.array_split(share, most, axis=1)], axis=1)
         filled = np.arange(height)[::-1, None] < 1 + np.round((height - 1) * share)[:, None]  # [N, H, D]
         filled = np.repeat(filled, width, axis=2)[..., None]
@@ -118,19 +102,28 @@ class Pictures:
 
 
 def mosaic(tiles: Array) -> Array:
-    """Images [lines, columns, H, W, C] as one, [lines·H, columns·W, C]."""
+    """Images [lines, columns, H, W, C] as one image [lines·H, columns·W, C]."""
     lines, columns, height, width, channels = tiles.shape
     return tiles.swapaxes(1, 2).reshape(lines * height, columns * width, channels)
 
 
 def plain(axes: Axes) -> None:
+    """Remove the frame and the ticks."""
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0, labelsize=8, labelcolor=INK)
     for label in (axes.xaxis.label, axes.yaxis.label):
         label.set(color=INK, fontsize=10)
 
 
+def gridded(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
+    """Plain axes with faint grid lines behind the data."""
+    plain(axes)
+    axes.grid(axis=axis, color="#e5e5e5", lw=0.8)
+    axes.set_axisbelow(True)
+
+
 def colour_bar(axes: Axes, colours: ScalarMappable, name: str, place: tuple[float, float, float, float]) -> None:
+    """A small colour bar at `place`: left, bottom, width and height in units of the axes."""
     inset = axes.inset_axes(place)
     upright = place[2] < place[3]
     figure = axes.get_figure(root=True)
@@ -146,6 +139,7 @@ def colour_bar(axes: Axes, colours: ScalarMappable, name: str, place: tuple[floa
 
 
 def titled(figure: Figure, title: str | None) -> Figure:
+    """The figure, with a title if there is one."""
     if title:
         figure.suptitle(title, color=INK, fontsize=12)
     return figure

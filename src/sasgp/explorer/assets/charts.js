@@ -1,25 +1,12 @@
-// Rows of data as pictures: images on a canvas, tables as a line for every feature, long rows as a curve.
+// Rows of data as pictures: images on a canvas, tables with one line per feature, long rows as a curve.
 
-const MAX_LINES = 60; // features with a line of their own; more are a curve
-
-function element(tag, properties = {}, ...children) {
-  const node = Object.assign(document.createElement(tag), properties);
-  node.append(...children);
-  return node;
-}
-
-// Three or four digits that mean something, without an exponent where that can be
-function digits(value, n = 3) {
-  if (value === 0 || !Number.isFinite(value)) return value === 0 ? "0" : "";
-  const size = Math.abs(value);
-  return size >= 1e6 || size < 1e-4 ? value.toExponential(n - 1) : String(Number(value.toPrecision(Math.max(n, Math.ceil(Math.log10(size))))));
-}
+const MAX_LINES = 60; // with more features, a curve
 
 function drawImage(canvas, row, image) {
   const { height, width, channels, planes, low, high } = image;
   if (canvas.width !== width) canvas.width = width;
   if (canvas.height !== height) canvas.height = height;
-  const invert = image.writing && !isDark(); // writing is ink on paper, or chalk on a board
+  const invert = image.writing && !isDark(); // writing is dark on light in light colours, and light on dark in dark ones
   const picture = new ImageData(width, height);
   const pixels = width * height;
   for (let i = 0; i < pixels; i++) {
@@ -35,7 +22,7 @@ function drawImage(canvas, row, image) {
   canvas.getContext("2d").putImageData(picture, 0, 0);
 }
 
-// A line for every feature: ±2 sd as a band, the mean as a dot, the nearest observation as a ring, on the feature's own
+// One line per feature: ±2 sd as a band, the mean as a dot, the nearest observation as a ring, on the feature's own
 // scale. Elements are made once and moved afterwards.
 class FeatureLines {
   constructor(parent, page) {
@@ -53,7 +40,7 @@ class FeatureLines {
     this.lines.forEach((line, d) => {
       const low = this.page.low[d];
       const range = this.page.high[d] - low || Math.abs(low) || 1;
-      // A sixth of the track is left on either side for what lies outside of the data
+      // A sixth of the track is left on either side for values outside the range of the data
       const place = (x) => Math.min(Math.max(16 + (68 * (x - low)) / range, 0), 100);
       line.band.style.left = `${place(mean[d] - 2 * sds[d])}%`;
       line.band.style.width = `${place(mean[d] + 2 * sds[d]) - place(mean[d] - 2 * sds[d])}%`;
@@ -72,7 +59,7 @@ class FeatureLines {
   }
 }
 
-// Many features: the mean as a curve in a band of ±2 sd, the observation thinner, on one scale
+// Many features: the mean as a curve in a band of ±2 sd, the observation as a thinner curve, all on one scale
 class Curve {
   constructor(parent, page) {
     this.page = page;

@@ -1,5 +1,5 @@
-// Colours: of Okabe and Ito's, made for colour-blind eyes, the six that can be seen on paper, then four more that stay
-// apart from them. Three shapes make thirty classes of ten colours.
+// Colours: six of Okabe and Ito's, which colour-blind readers can tell apart and which are visible on white, and four
+// more that differ from them. With three shapes, ten colours make thirty classes.
 
 const PALETTE = [
   "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#332288", "#882255", "#8DB600", "#7A5C3E",
@@ -18,7 +18,7 @@ function isDark() {
   return chosen ? chosen === "dark" : darkQuery.matches;
 }
 
-// A variable of page.css, so that a colour is written once
+// A colour from the variables of page.css
 function ink(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
@@ -33,7 +33,7 @@ function classShape(code) {
   return SHAPES[Math.floor(code / PALETTE.length) % SHAPES.length];
 }
 
-// A number between 0 and 1 as [r, g, b] of the scale
+// The colour [r, g, b] of a number between 0 and 1
 function cividis(t) {
   const place = Math.min(Math.max(t, 0), 1) * (CIVIDIS.length - 1);
   const cell = Math.min(Math.floor(place), CIVIDIS.length - 2);

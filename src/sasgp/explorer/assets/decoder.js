@@ -1,8 +1,8 @@
-// The decoder: what `predict` says at z, from the same numbers. Two kinds with one face:
+// The decoder: what `predict` returns at z, from the same numbers. Both kinds have the same methods:
 //   decode(z) → { mean: Float64Array [D], sd }        sd(z) → number        noise: σ²
-//   spread(sd) → Float64Array [D]: features have scales of their own, and sd is their mean
+//   spread(sd) → Float64Array [D]: the sd of each feature; `sd` is their mean
 
-// A kernel's tree as a function (z, Z, at) → k(z, Z[at … at + Q]). `kernel.py` has the same formulas.
+// The tree of a kernel as a function (z, Z, at) → k(z, Z[at … at + Q]). `kernel.py` has the same formulas.
 function compile(node) {
   if (node.kind === "constant") return () => node.value;
   if (node.kind === "sum" || node.kind === "product") {
@@ -38,7 +38,7 @@ function compile(node) {
       };
     }
   }
-  throw new Error(`no kernel ${node.kind}`);
+  throw new Error(`the kernel ${node.kind} is unknown`);
 }
 
 class Decoder {
@@ -74,7 +74,7 @@ class ExactDecoder extends Decoder {
     return decoder;
   }
 
-  // k(z, Z_S), and which of it is not negligible: far from most points that saves most of the work.
+  // k(z, Z_S), and the indices where it is not negligible: skipping the others saves most of the work.
   covariances(z) {
     let largest = 0;
     for (let s = 0; s < this.S; s++) {
@@ -117,7 +117,7 @@ class ExactDecoder extends Decoder {
   }
 }
 
-// Straight lines between the points of a grid over the first one or two dimensions; beyond its edge, the edge.
+// Linear interpolation on a grid over the first one or two dimensions. Outside the grid, the value at its edge.
 class GridDecoder extends Decoder {
   static async read(packed) {
     const decoder = await new GridDecoder().readScales(packed);

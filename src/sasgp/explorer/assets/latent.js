@@ -1,11 +1,11 @@
-// The latent space: points over the decoder's standard deviation, drawn by Plotly. What moves with the pointer is an
-// overlay of our own, so that hovering draws nothing but that.
+// The latent space: points over the decoder's standard deviation, drawn by Plotly. Whatever moves with the pointer is in
+// an overlay, so that hovering redraws nothing else.
 
-const SLICE = 8; // milliseconds of computing between two looks at what the user does
-const COARSE = 32; // cells along each axis of a background that is first computed
+const SLICE = 8; // milliseconds of computing before the browser may handle input
+const COARSE = 32; // cells along each axis of the first, coarse background
 const FINE = 80;
-const PATIENCE = 6000; // milliseconds that a fine background may take
-const SVG_POINTS = 4000; // drawn where there is no WebGL
+const PATIENCE = 6000; // milliseconds that the fine background may take
+const SVG_POINTS = 4000; // points drawn without WebGL, at most
 
 function hasWebGL() {
   try {
@@ -16,7 +16,7 @@ function hasWebGL() {
   }
 }
 
-// Standard deviations on a grid of the plane that is shown, computed a slice at a time. Null if no longer wanted.
+// Standard deviations on a grid in the plane shown, computed in time slices. Null if no longer wanted.
 async function computeGrid(decoder, pointAt, axes, n, lines, wanted) {
   const sd = new Float32Array(n * lines);
   let rest = performance.now() + SLICE;
@@ -44,13 +44,13 @@ class LatentPlot {
     this.version = 0;
   }
 
-  // Which plane of the space is shown; a background belongs to one
+  // The plane of the latent space that is shown. A background belongs to one plane
   slice() {
     const { axes, z, Q } = this.app;
     return JSON.stringify([axes, Array.from(z).map((v, q) => (axes.includes(q) || Q === 1 ? null : v))]);
   }
 
-  // A point of the plane as a point of the whole space
+  // A point of the plane as a point of the latent space
   pointAt(x, y) {
     const z = Float64Array.from(this.app.z);
     z[this.app.axes[0]] = x;
@@ -58,11 +58,11 @@ class LatentPlot {
     return z;
   }
 
-  // Where row i of the points lies in the plane. One dimension is a strip with a line for every class
+  // The position of point i in the plane. One dimension is a strip with one line per class
   x(i) { return this.app.Z[i * this.app.Q + this.app.axes[0]]; }
   y(i) { return this.app.Q > 1 ? this.app.Z[i * this.app.Q + this.app.axes[1]] : this.app.heights[i]; }
 
-  // Points in groups that are drawn alike: { code, index }
+  // Points in groups that are drawn in the same way: { code, index }
   groups() {
     const { column, n } = this.app;
     const step = this.webgl ? 1 : Math.max(1, Math.ceil(n / SVG_POINTS));
@@ -117,7 +117,7 @@ class LatentPlot {
     });
     const y = Q > 1 ? { ...axis(1), scaleanchor: "x", scaleratio: 1 } : {
       range: this.app.heightRange, fixedrange: true, showgrid: false, zeroline: false, ticks: "", tickfont: { size: 11 },
-      // Plotly reads a few HTML tags in its text; names of classes are in the legend instead
+      // Plotly interprets some HTML tags in text, so class names appear only in the legend
       showticklabels: Boolean(column?.values),
     };
     return {
@@ -211,7 +211,7 @@ class LatentPlot {
     ];
   }
 
-  // A place of the window in the plane, or null beside the axes
+  // A place of the window as a point of the plane, or null outside the axes
   toPlane(clientX, clientY) {
     const { xaxis, yaxis } = this.axesOnScreen();
     const view = this.view();
@@ -237,7 +237,7 @@ class LatentPlot {
 
   // ---------------------------------------------------------------------------------------------- the background
 
-  // Does the background show this plane, all of the view, and not only a few cells of it?
+  // Whether the background belongs to this plane, covers the view, and is fine enough for it
   covered() {
     const view = this.view();
     const fits = ([low, high], [from, to]) => from <= low && high <= to && high - low > 0.3 * (to - from);
@@ -250,12 +250,12 @@ class LatentPlot {
     if (!this.covered() && !this.pending) this.refresh();
   }
 
-  // A background for the view: coarse at first, then as fine as patience allows. Resolves when it is there.
+  // Computes a background for the view: first a coarse one, then one as fine as PATIENCE allows
   refresh() {
     const version = ++this.version;
     const wanted = () => version === this.version;
     this.pending = (async () => {
-      await new Promise((resume) => setTimeout(resume, 200)); // more of the same movement may follow
+      await new Promise((resume) => setTimeout(resume, 200)); // the movement may go on
       if (!wanted()) return;
       const key = this.slice();
       const view = this.view();
@@ -288,12 +288,12 @@ class LatentPlot {
     await Plotly.restyle(this.div, { x: [x], y: [y], z: [z] }, [0]);
   }
 
-  // The plane has changed under the points: other axes, or other values of the dimensions that are not shown
+  // The plane has changed: other axes, or other values of the dimensions that are not shown
   sliceChanged() {
     if (this.backgroundKey !== this.slice()) this.refresh();
   }
 
-  // A background that has these places in it, as soon as there is one, however coarse
+  // Waits for a background that contains these places, however coarse
   async gridAround(places) {
     const inside = () => this.backgroundKey === this.slice() && places.every((place) =>
       place.every((v, q) => v >= this.background.axes[q][0] && v <= this.background.axes[q][1]));
@@ -318,7 +318,7 @@ class LatentPlot {
         if (at) this.app.pointAt(...at);
       });
     }, true);
-    // Plotly covers the window while a button is down, so what happens then is heard above it
+    // Plotly covers the window while a button is pressed, so these events are caught at the window
     addEventListener("pointerdown", (event) => {
       const inside = stage.contains(event.target) && event.button === 0;
       pressed = inside ? { x: event.clientX, y: event.clientY } : null;
@@ -353,7 +353,7 @@ class LatentPlot {
     event.preventDefault();
   }
 
-  // Puts pointer, nearest observation and path where they belong
+  // Draws pointer, nearest observation and path at their places
   place() {
     const { xaxis, yaxis } = this.axesOnScreen();
     Object.assign(this.overlay.style, { left: `${xaxis._offset}px`, top: `${yaxis._offset}px`, width: `${xaxis._length}px`, height: `${yaxis._length}px` });

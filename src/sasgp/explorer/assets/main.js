@@ -1,11 +1,8 @@
-// The page: what it knows, what the user has chosen, and what follows from that.
-
-const $ = (id) => document.getElementById(id);
-const grouped = (number) => number.toLocaleString("en-US");
+// The app: the content of the page, what the user has chosen, and what follows from it.
 
 const HINTS = {
-  look: "Drag pans, scrolling zooms, a click pins the pointer.",
-  path: "Click two places for a path between them.",
+  look: "Drag to pan, scroll to zoom, click to pin the pointer.",
+  path: "Click two places to draw a path between them.",
   select: "Draw around points to select them.",
 };
 const N_SAMPLES = 4;
@@ -38,9 +35,9 @@ class App {
   setRanges() {
     let low = Infinity, high = -Infinity;
     for (const s of this.background.sd) [low, high] = [Math.min(low, s), Math.max(high, s)];
-    // At least a fifth, so that a decoder equally certain everywhere looks so
+    // At least a fifth of the maximum, so that small differences look small
     this.sdRange = [low, low + Math.max(high - low, 0.2 * high)];
-    // A space of one dimension: points at the height of their class or value
+    // In one dimension, points lie at the height of their class or value
     const { column } = this;
     let spread = 1;
     const random = () => (spread = (spread * 48271) % 2147483647) / 2147483647;
@@ -54,13 +51,13 @@ class App {
 
   async start() {
     this.plot = new LatentPlot(this);
-    this.describe();
-    this.makeChart();
-    this.makeAxes();
-    this.makeLegend();
-    this.connect();
+    describe(this);
+    makeChart(this);
+    makeAxes(this);
+    makeLegend(this);
+    connect(this);
     await this.plot.start();
-    // Begin at a point in the middle of the data, where there is something to see
+    // Begin at the point closest to the mean, where there is something to see
     const middle = this.closest([this.mean(0), this.mean(1)]);
     for (let q = 0; q < this.Q; q++) if (this.axes.includes(q)) this.z[q] = this.Z[middle * this.Q + q];
     this.planeHeight = 0;
@@ -74,7 +71,7 @@ class App {
     return total / this.n;
   }
 
-  // The point that is drawn closest to a place of the plane
+  // The point closest to a place in the plane
   closest([x, y]) {
     let best = 0, least = Infinity;
     for (let i = 0; i < this.n; i++) {
@@ -84,47 +81,7 @@ class App {
     return best;
   }
 
-  // ---------------------------------------------------------------------------------------------- words
-
-  describe() {
-    const { page, decoder } = this;
-    document.title = $("title").textContent = page.title;
-    $("title").title = page.title;
-    const size = decoder instanceof ExactDecoder ? ` · ${grouped(decoder.S)} support points` : "";
-    $("about").textContent = `${page.model} · ${grouped(page.n_points)} points · ${grouped(page.n_features)} features · ${this.Q} latent dimension${this.Q > 1 ? "s" : ""}${size}`;
-    const notes = [];
-    if (decoder instanceof ExactDecoder) {
-      const { mean, sd } = page.decoder.error;
-      notes.push(`Mean and standard deviation are computed here, from the model's support points with the formulas of predict. Rounding for this file changes them by ${digits(Math.max(mean, sd), 1)} of the data's range at the most, measured at 256 places.`);
-    } else {
-      const cells = page.decoder.cells.join(" × ");
-      const where = this.Q > 2 ? " It covers the plane of z0 and z1, with the other dimensions at 0." : "";
-      this.notice(`The browser does not know this model's decoder, a kernel of its own perhaps. What is decoded here is read off a grid of ${cells} points that was computed beforehand, with straight lines between them: close to what predict says, but not the same.${where}`);
-    }
-    if (!this.plot.webgl) {
-      const shown = this.n > SVG_POINTS ? ` Only ${grouped(Math.ceil(this.n / Math.ceil(this.n / SVG_POINTS)))} of ${grouped(this.n)} points are shown.` : "";
-      this.notice(`This browser has no WebGL, or has it switched off, so points are drawn more slowly without it.${shown} Everything else works; to see all of it, switch on hardware acceleration or open the page in another browser.`);
-    }
-    if (this.n < page.n_points) notes.push(`${grouped(this.n)} of ${grouped(page.n_points)} points are shown, chosen at random. Selections contain those only.`);
-    if (this.observed.n) {
-      const which = this.observed.support ? `the model's support set (${grouped(this.observed.n)} rows)` : `${grouped(this.observed.n)} of ${grouped(page.n_points)} rows`;
-      notes.push(`The nearest observation is looked for among ${which}, which this file contains${page.image ? " in 256 shades" : ""}.`);
-    }
-    if (page.n_columns_left_out) notes.push(`${grouped(page.n_columns_left_out)} columns of the data are not in this file to colour by: it would be too large.`);
-    const alike = decoder.relative.every((s) => Math.abs(s - 1) < 1e-6);
-    notes.push(`The background is the standard deviation of a new observation, noise included. ${alike ? "It is the same for every feature." : "Features differ in theirs by a factor; shown is the mean over features."}`);
-    notes.push("This file needs no network and sends nothing.");
-    $("notes").replaceChildren(...notes.map((text) => element("li", { textContent: text })));
-    $("hint").textContent = HINTS.look;
-    const ramp = element("span", { className: "ramp" });
-    $("sd-scale").replaceChildren("predictive sd ", digits(this.sdRange[0]), ramp, digits(this.sdRange[1]));
-  }
-
-  notice(text) {
-    $("notices").append(element("p", { className: "notice", textContent: text }));
-  }
-
-  label(i) {
+    label(i) {
     const { column } = this;
     if (!column) return "";
     const value = column.classes ? column.classes[column.codes[i]] : digits(column.values[i], 4);
@@ -159,7 +116,7 @@ class App {
     if (this.nearest) {
       const { place, distance } = this.nearest;
       const which = place >= 0 ? `row ${this.rows[place]}${this.column ? `, ${this.label(place)}` : ""}` : "a support point";
-      this.caption.textContent = `nearest observation: ${which}, at a distance of ${digits(distance, 2)}`;
+      this.caption.textContent = `nearest observation: ${which}, distance ${digits(distance, 2)}`;
       this.caption.title = which;
     }
     if (page.image) $("samples").replaceChildren(...samples.map((row) => {
@@ -184,7 +141,7 @@ class App {
     return { row, place: observed.places[best], distance: Math.sqrt(least), z: observed.Z.subarray(best * Q, (best + 1) * Q) };
   }
 
-  // Rows that the decoder holds possible at the pointer: m + √c ε, with or without the observations' noise
+  // Samples from the decoder at the pointer: m + √c ε, with or without the observation noise
   drawSamples() {
     const { mean, sd } = this.decoded;
     const size = $("noise").checked ? sd : Math.sqrt(Math.max(0, sd * sd - this.decoder.noise));
@@ -237,7 +194,7 @@ class App {
     if (path.ends.length < 2) return;
     let route = path.ends.map((z) => Array.from(z));
     if ($("route").value === "certain" && this.Q > 1) {
-      $("path-hint").textContent = "Looking for a route …";
+      $("path-hint").textContent = "Searching for a route …";
       const flat = path.ends.map((z) => this.axes.map((q) => z[q]));
       const grid = await this.plot.gridAround(flat);
       if (path !== this.path) return;
@@ -248,7 +205,7 @@ class App {
     path.cells = drawStrip($("strip"), path.frames, this.page, this.sdRange);
     $("strip").hidden = false;
     $("png").disabled = false;
-    $("path-hint").textContent = `${path.frames.length} decoded points; the bars are their sd. Click one to go there.`;
+    $("path-hint").textContent = `${path.frames.length} decoded points. Bars show their sd. Click a point to go there.`;
     this.plot.place();
   }
 
@@ -272,16 +229,16 @@ class App {
     this.select([]);
   }
 
-  // A line for every selected row: its number, latents, and what it is coloured by
+  // One line per selected row: its number, its latents, and the columns it can be coloured by
   csv() {
     const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
     const value = (column, i) => (column.classes ? column.classes[column.codes[i]] : Number.isNaN(column.values[i]) ? "" : String(Number(column.values[i].toPrecision(9))));
-    // Those that are no columns of the data: the label and what came with it; and the one that is shown
+    // Labels and additional columns, but of the data's own columns only the one that is shown
     const columns = this.columns.filter((column) => !this.page.features.includes(column.name) || column === this.column);
     const head = ["row", ...Array.from({ length: this.Q }, (_, q) => `z${q}`), ...columns.map((column) => column.name)];
     const lines = this.selection.map((i) => [
       this.rows[i],
-      ...Array.from({ length: this.Q }, (_, q) => Number(this.Z[i * this.Q + q].toPrecision(9))), // float32 in full
+      ...Array.from({ length: this.Q }, (_, q) => Number(this.Z[i * this.Q + q].toPrecision(9))), // all digits of a float32
       ...columns.map((column) => value(column, i)),
     ]);
     return [head, ...lines].map((line) => line.map((cell) => quoted(String(cell))).join(",")).join("\n") + "\n";
@@ -295,78 +252,6 @@ class App {
   }
 
   // ---------------------------------------------------------------------------------------------- controls
-
-  makeChart() {
-    const { page } = this;
-    this.caption = element("figcaption");
-    const pictures = $("pictures");
-    if (page.image) {
-      this.canvases = { mean: element("canvas"), seen: element("canvas") };
-      const figures = [element("figure", {}, this.canvases.mean, element("figcaption", { textContent: "decoder's mean" }))];
-      if (this.observed.n) figures.push(element("figure", {}, this.canvases.seen, this.caption));
-      pictures.append(element("div", { className: "pair" }, ...figures));
-      this.canvases.mean.setAttribute("role", "img");
-      this.canvases.mean.setAttribute("aria-label", "The decoder's mean at the pointer");
-      this.canvases.seen.setAttribute("role", "img");
-      this.canvases.seen.setAttribute("aria-label", "The nearest observation");
-    } else {
-      const mark = (name, text) => [element("i", { className: name }), `${text}  `];
-      const key = element("p", { className: "key" }, ...mark("dot", "mean"), ...mark("band", "±2 sd"), ...(this.observed.n ? mark("seen", "nearest observation") : []));
-      const box = element("div", { className: "features", tabIndex: 0 });
-      box.setAttribute("aria-label", "Decoded features");
-      pictures.append(key, box, this.caption);
-      this.chart = new (page.features.length <= MAX_LINES ? FeatureLines : Curve)(box, page);
-    }
-    this.values = [];
-    const names = [...Array.from({ length: this.Q }, (_, q) => `z${q}`), "sd"];
-    $("readout").append(...names.map((name) => {
-      const value = element("dd", { id: `value-${name}` });
-      this.values.push(value);
-      return element("div", {}, element("dt", { textContent: name }), value);
-    }));
-    // A decoder on a grid does not say which part of its uncertainty is noise
-    $("noise").checked = $("noise-label").hidden = this.decoder instanceof GridDecoder;
-  }
-
-  // More than two dimensions: which two are shown, and where the others are
-  makeAxes() {
-    if (this.Q < 3 || this.decoder instanceof GridDecoder) return;
-    const bar = $("axes");
-    bar.hidden = false;
-    const choose = (which) => {
-      const select = element("select");
-      select.setAttribute("aria-label", which ? "Vertical axis" : "Horizontal axis");
-      for (let q = 0; q < this.Q; q++) select.append(element("option", { value: q, textContent: `z${q}` }));
-      select.addEventListener("change", () => {
-        const chosen = Number(select.value);
-        if (this.axes[1 - which] === chosen) this.axes[1 - which] = this.axes[which];
-        this.axes[which] = chosen;
-        this.axesChanged();
-      });
-      return select;
-    };
-    this.axisSelects = [choose(0), choose(1)];
-    this.sliders = Array.from({ length: this.Q }, (_, q) => {
-      const values = Array.from({ length: this.n }, (_, i) => this.Z[i * this.Q + q]);
-      const [low, high] = values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [0, 0]);
-      const slider = element("input", { type: "range", min: low, max: high, step: (high - low) / 200 || 1, value: 0 });
-      slider.addEventListener("input", () => {
-        this.z[q] = Number(slider.value);
-        this.show();
-        this.plot.sliceChanged();
-      });
-      return element("label", {}, `z${q} `, slider);
-    });
-    const take = element("button", { type: "button", textContent: "From nearest point", title: "Give the other dimensions the values of the point closest to the pointer" });
-    take.addEventListener("click", () => {
-      const point = this.closest(this.plane());
-      this.setOthers((q) => this.Z[point * this.Q + q]);
-    });
-    const zero = element("button", { type: "button", textContent: "All at 0" });
-    zero.addEventListener("click", () => this.setOthers(() => 0));
-    bar.append(element("label", {}, "axes ", this.axisSelects[0], " ", this.axisSelects[1]), ...this.sliders, take, zero);
-    this.showAxes();
-  }
 
   setOthers(value) {
     for (let q = 0; q < this.Q; q++) if (!this.axes.includes(q)) this.z[q] = value(q);
@@ -392,34 +277,6 @@ class App {
     this.plot.sliceChanged();
   }
 
-  makeLegend() {
-    const { column } = this;
-    const legend = $("legend");
-    if (!column) return legend.replaceChildren();
-    if (!column.classes) {
-      const ramp = element("span", { className: "ramp" });
-      ramp.style.background = `linear-gradient(90deg, ${CIVIDIS.join()})`;
-      return legend.replaceChildren(element("span", {}, `${column.name} `, digits(column.low), ramp, digits(column.high)));
-    }
-    const draw = { circle: "M6 1A5 5 0 1 0 6 11A5 5 0 1 0 6 1Z", "triangle-up": "M6 1L11.5 11H.5Z", diamond: "M6 0L12 6L6 12L0 6Z" };
-    legend.replaceChildren(...column.classes.map((name, code) => {
-      const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-      const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
-      svg.setAttribute("viewBox", "0 0 12 12");
-      svg.setAttribute("aria-hidden", "true");
-      path.setAttribute("d", draw[classShape(code)]);
-      path.setAttribute("fill", classColour(column, code));
-      svg.append(path);
-      const button = element("button", { type: "button", title: name }, svg, element("span", { className: "name", textContent: name }));
-      button.setAttribute("aria-pressed", String(!this.plot.hidden.has(code)));
-      button.addEventListener("click", (event) => {
-        this.plot.toggle(code, event.shiftKey);
-        [...legend.children].forEach((other, i) => other.setAttribute("aria-pressed", String(!this.plot.hidden.has(i))));
-      });
-      return button;
-    }));
-  }
-
   setMode(mode) {
     this.mode = mode;
     document.querySelectorAll("[data-mode]").forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.mode === mode)));
@@ -435,64 +292,17 @@ class App {
   }
 
   async recolour() {
-    this.showTheme();
-    this.makeLegend();
+    showTheme();
+    makeLegend(this);
     await this.plot.draw();
     this.show();
     if (this.path.frames.length) drawStrip($("strip"), this.path.frames, this.page, this.sdRange);
-  }
-
-  showTheme() {
-    $("theme").textContent = isDark() ? "Light" : "Dark";
-    $("theme").title = `Change to ${isDark() ? "light" : "dark"} colours`;
-  }
-
-  connect() {
-    const on = (id, event, action) => $(id).addEventListener(event, action);
-    document.querySelectorAll("[data-mode]").forEach((button) => button.addEventListener("click", () => this.setMode(button.dataset.mode)));
-    on("zoom-in", "click", () => this.plot.zoom(0.7));
-    on("zoom-out", "click", () => this.plot.zoom(1 / 0.7));
-    on("reset", "click", () => this.plot.reset());
-    on("draw", "click", () => this.drawSamples());
-    on("route", "change", () => this.makePath());
-    on("frames", "input", () => this.makePath());
-    on("forget", "click", () => this.forgetPath());
-    on("png", "click", () => $("strip").toBlob((blob) => this.save(blob, "path.png"), "image/png"));
-    on("csv", "click", () => this.save(new Blob([this.csv()], { type: "text/csv" }), "selection.csv"));
-    on("deselect", "click", () => this.deselect());
-    on("select-view", "click", () => {
-      const rows = this.plot.rowsInView();
-      this.plot.mark(rows);
-      this.select(rows);
-    });
-    on("strip", "click", (event) => {
-      const { left, width } = this.path.cells;
-      const z = this.path.points[Math.floor((event.offsetX - left) / width)];
-      if (!z) return;
-      this.z.set(z);
-      this.show();
-    });
-    on("theme", "click", () => {
-      document.documentElement.dataset.theme = isDark() ? "light" : "dark";
-      this.recolour();
-    });
-    darkQuery.addEventListener("change", () => this.recolour());
-    this.showTheme();
-    $("colour-label").hidden = this.columns.length < 2;
-    $("colour").append(...this.columns.map((column, i) => element("option", { value: i, textContent: column.name })));
-    on("colour", "change", async () => {
-      this.column = this.columns[Number($("colour").value)];
-      this.plot.hidden.clear();
-      this.select([]);
-      this.setRanges();
-      await this.recolour();
-    });
   }
 }
 
 async function start() {
   if (typeof DecompressionStream === "undefined") {
-    throw new Error("it needs a browser of 2023 or newer");
+    throw new Error("it needs a browser from 2023 or later");
   }
   window.explorer = await App.read(JSON.parse($("content").textContent));
   await window.explorer.start();
@@ -500,6 +310,6 @@ async function start() {
 
 start().catch((error) => {
   $("about").textContent = "";
-  $("notices").append(Object.assign(document.createElement("p"), { className: "notice", textContent: `This page could not start: ${error.message}.` }));
+  notice(`This page could not start: ${error.message}.`);
   throw error;
 });

@@ -1,4 +1,4 @@
-// Arrays as `packing.py` wrote them: base64, deflated, byte planes one after another.
+// Reads arrays that `packing.py` wrote: base64, compressed, one byte plane after another.
 
 const ARRAYS = {
   uint8: Uint8Array, int16: Int16Array, int32: Int32Array, float32: Float32Array, float64: Float64Array,
@@ -18,7 +18,7 @@ async function unpack(packed) {
   for (let p = 0; p < size; p++) {
     for (let i = 0; i < count; i++) raw[i * size + p] = planes[p * count + i];
   }
-  const array = new Kind(raw.buffer); // little-endian, as every machine with a browser is
+  const array = new Kind(raw.buffer); // little-endian, as on every machine with a browser
   if (!packed.scale) return array;
   const out = new Float32Array(count);
   const columns = packed.scale.length;

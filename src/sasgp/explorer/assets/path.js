@@ -1,9 +1,9 @@
-// A path between two places: straight, or where the decoder is certain; and the strip of what is decoded along it.
+// A path between two places, straight or where the decoder is certain, and the strip of what is decoded along it.
 
-const CERTAINTY = 0.03; // how much of the largest uncertainty a certain step costs: less makes longer detours
+const CERTAINTY = 0.03; // cost of the most certain step, relative to the least certain: lower values make longer detours
 
 // The cheapest route over a grid of standard deviations, by Dijkstra's algorithm. A step costs its length times the
-// variance beyond the least, so that a detour through what is known is cheaper than the way through the fog.
+// variance above the minimum, so that a detour through certain regions is cheaper than a straight uncertain line.
 function cheapestRoute(grid, from, to) {
   const { n, lines, axes, sd } = grid;
   const width = [(axes[0][1] - axes[0][0]) / (n - 1), (axes[1][1] - axes[1][0]) / (lines - 1)];
@@ -46,7 +46,7 @@ function cheapestRoute(grid, from, to) {
   return smoothed(route);
 }
 
-// Without the grid's corners: every inner point moves to the middle of its neighbours, a few times
+// Smooths the corners of the grid: each inner point is averaged with its neighbours, a few times
 function smoothed(route) {
   for (let turn = 0; turn < 6; turn++) {
     route = route.map((p, i) => (i && i < route.length - 1 ? p.map((v, q) => (route[i - 1][q] + 2 * v + route[i + 1][q]) / 4) : p));
@@ -54,7 +54,7 @@ function smoothed(route) {
   return route;
 }
 
-// Points at equal distances along a line through places
+// Points at equal distances along a route
 function resampled(route, count) {
   const lengths = [0];
   for (let i = 1; i < route.length; i++) lengths.push(lengths[i - 1] + Math.hypot(...route[i].map((v, q) => v - route[i - 1][q])));
@@ -94,9 +94,9 @@ class Heap {
   }
 }
 
-// The strip on its canvas: a frame for every point, and below it a bar as high as the decoder is uncertain there
+// Draws the strip: one frame per point, and below each a bar that shows its uncertainty
 function drawStrip(canvas, frames, page, sdRange) {
-  const ratio = 2; // sharp on fine screens, and in the exported picture
+  const ratio = 2; // sharp on high-resolution screens and in the exported picture
   const [gap, bars, text] = [4, 26, 14];
   let frame, left = 0;
   if (page.image) {

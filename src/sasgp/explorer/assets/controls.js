@@ -1,0 +1,148 @@
+// The controls: they are built here and connected to the app.
+
+function connect(app) {
+  const on = (id, event, action) => $(id).addEventListener(event, action);
+  document.querySelectorAll("[data-mode]").forEach((button) => button.addEventListener("click", () => app.setMode(button.dataset.mode)));
+  on("zoom-in", "click", () => app.plot.zoom(0.7));
+  on("zoom-out", "click", () => app.plot.zoom(1 / 0.7));
+  on("reset", "click", () => app.plot.reset());
+  on("draw", "click", () => app.drawSamples());
+  on("route", "change", () => app.makePath());
+  on("frames", "input", () => app.makePath());
+  on("forget", "click", () => app.forgetPath());
+  on("png", "click", () => $("strip").toBlob((blob) => app.save(blob, "path.png"), "image/png"));
+  on("csv", "click", () => app.save(new Blob([app.csv()], { type: "text/csv" }), "selection.csv"));
+  on("deselect", "click", () => app.deselect());
+  on("select-view", "click", () => {
+    const rows = app.plot.rowsInView();
+    app.plot.mark(rows);
+    app.select(rows);
+  });
+  on("strip", "click", (event) => {
+    const { left, width } = app.path.cells;
+    const z = app.path.points[Math.floor((event.offsetX - left) / width)];
+    if (!z) return;
+    app.z.set(z);
+    app.show();
+  });
+  on("theme", "click", () => {
+    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    app.recolour();
+  });
+  darkQuery.addEventListener("change", () => app.recolour());
+  showTheme();
+  $("colour-label").hidden = app.columns.length < 2;
+  $("colour").append(...app.columns.map((column, i) => element("option", { value: i, textContent: column.name })));
+  on("colour", "change", async () => {
+    app.column = app.columns[Number($("colour").value)];
+    app.plot.hidden.clear();
+    app.select([]);
+    app.setRanges();
+    await app.recolour();
+  });
+}
+
+function makeChart(app) {
+  const { page } = app;
+  app.caption = element("figcaption");
+  const pictures = $("pictures");
+  if (page.image) {
+    app.canvases = { mean: element("canvas"), seen: element("canvas") };
+    const figures = [element("figure", {}, app.canvases.mean, element("figcaption", { textContent: "decoded mean" }))];
+    if (app.observed.n) figures.push(element("figure", {}, app.canvases.seen, app.caption));
+    pictures.append(element("div", { className: "pair" }, ...figures));
+    app.canvases.mean.setAttribute("role", "img");
+    app.canvases.mean.setAttribute("aria-label", "The decoded mean at the pointer");
+    app.canvases.seen.setAttribute("role", "img");
+    app.canvases.seen.setAttribute("aria-label", "The nearest observation");
+  } else {
+    const mark = (name, text) => [element("i", { className: name }), `${text}  `];
+    const key = element("p", { className: "key" }, ...mark("dot", "mean"), ...mark("band", "±2 sd"), ...(app.observed.n ? mark("seen", "nearest observation") : []));
+    const box = element("div", { className: "features", tabIndex: 0 });
+    box.setAttribute("aria-label", "Decoded features");
+    pictures.append(key, box, app.caption);
+    app.chart = new (page.features.length <= MAX_LINES ? FeatureLines : Curve)(box, page);
+  }
+  app.values = [];
+  const names = [...Array.from({ length: app.Q }, (_, q) => `z${q}`), "sd"];
+  $("readout").append(...names.map((name) => {
+    const value = element("dd", { id: `value-${name}` });
+    app.values.push(value);
+    return element("div", {}, element("dt", { textContent: name }), value);
+  }));
+  // A decoder on a grid does not know how much of its uncertainty is noise
+  $("noise").checked = $("noise-label").hidden = app.decoder instanceof GridDecoder;
+}
+
+// With more than two dimensions: which two are shown, and the values of the others
+function makeAxes(app) {
+  if (app.Q < 3 || app.decoder instanceof GridDecoder) return;
+  const bar = $("axes");
+  bar.hidden = false;
+  const choose = (which) => {
+    const select = element("select");
+    select.setAttribute("aria-label", which ? "Vertical axis" : "Horizontal axis");
+    for (let q = 0; q < app.Q; q++) select.append(element("option", { value: q, textContent: `z${q}` }));
+    select.addEventListener("change", () => {
+      const chosen = Number(select.value);
+      if (app.axes[1 - which] === chosen) app.axes[1 - which] = app.axes[which];
+      app.axes[which] = chosen;
+      app.axesChanged();
+    });
+    return select;
+  };
+  app.axisSelects = [choose(0), choose(1)];
+  app.sliders = Array.from({ length: app.Q }, (_, q) => {
+    const values = Array.from({ length: app.n }, (_, i) => app.Z[i * app.Q + q]);
+    const [low, high] = values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [0, 0]);
+    const slider = element("input", { type: "range", min: low, max: high, step: (high - low) / 200 || 1, value: 0 });
+    slider.addEventListener("input", () => {
+      app.z[q] = Number(slider.value);
+      app.show();
+      app.plot.sliceChanged();
+    });
+    return element("label", {}, `z${q} `, slider);
+  });
+  const take = element("button", { type: "button", textContent: "From nearest point", title: "Set the other dimensions to those of the point closest to the pointer" });
+  take.addEventListener("click", () => {
+    const point = app.closest(app.plane());
+    app.setOthers((q) => app.Z[point * app.Q + q]);
+  });
+  const zero = element("button", { type: "button", textContent: "All at 0" });
+  zero.addEventListener("click", () => app.setOthers(() => 0));
+  bar.append(element("label", {}, "axes ", app.axisSelects[0], " ", app.axisSelects[1]), ...app.sliders, take, zero);
+  app.showAxes();
+}
+
+function makeLegend(app) {
+  const { column } = app;
+  const legend = $("legend");
+  if (!column) return legend.replaceChildren();
+  if (!column.classes) {
+    const ramp = element("span", { className: "ramp" });
+    ramp.style.background = `linear-gradient(90deg, ${CIVIDIS.join()})`;
+    return legend.replaceChildren(element("span", {}, `${column.name} `, digits(column.low), ramp, digits(column.high)));
+  }
+  const draw = { circle: "M6 1A5 5 0 1 0 6 11A5 5 0 1 0 6 1Z", "triangle-up": "M6 1L11.5 11H.5Z", diamond: "M6 0L12 6L6 12L0 6Z" };
+  legend.replaceChildren(...column.classes.map((name, code) => {
+    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    svg.setAttribute("viewBox", "0 0 12 12");
+    svg.setAttribute("aria-hidden", "true");
+    path.setAttribute("d", draw[classShape(code)]);
+    path.setAttribute("fill", classColour(column, code));
+    svg.append(path);
+    const button = element("button", { type: "button", title: name }, svg, element("span", { className: "name", textContent: name }));
+    button.setAttribute("aria-pressed", String(!app.plot.hidden.has(code)));
+    button.addEventListener("click", (event) => {
+      app.plot.toggle(code, event.shiftKey);
+      [...legend.children].forEach((other, i) => other.setAttribute("aria-pressed", String(!app.plot.hidden.has(i))));
+    });
+    return button;
+  }));
+}
+
+function showTheme() {
+  $("theme").textContent = isDark() ? "Light" : "Dark";
+  $("theme").title = `Change to ${isDark() ? "light" : "dark"} colours`;
+}

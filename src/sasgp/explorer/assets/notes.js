@@ -1,0 +1,39 @@
+// What the page says about itself: its heading, the notices above the plot, and the notes at the bottom.
+
+function describe(app) {
+  const { page, decoder } = app;
+  document.title = $("title").textContent = page.title;
+  $("title").title = page.title;
+  const size = decoder instanceof ExactDecoder ? ` · ${grouped(decoder.S)} support points` : "";
+  $("about").textContent = `${page.model} · ${grouped(page.n_points)} points · ${grouped(page.n_features)} features · ${app.Q} latent dimension${app.Q > 1 ? "s" : ""}${size}`;
+  const notes = [];
+  if (decoder instanceof ExactDecoder) {
+    const { mean, sd } = page.decoder.error;
+    notes.push(`The page computes mean and standard deviation from the model's support points, with the same formulas as predict. Numbers are rounded to keep this file small, which changes the results by at most ${digits(Math.max(mean, sd), 1)} of the data's range, measured at 256 points.`);
+  } else {
+    const cells = page.decoder.cells.join(" × ");
+    const where = app.Q > 2 ? " The grid covers z0 and z1, with the other dimensions at 0." : "";
+    notice(`The browser cannot compute this model's decoder, for example because of a custom kernel. Decoded values are interpolated linearly on a grid of ${cells} points computed beforehand. They are close to what predict returns, but not the same.${where}`);
+  }
+  if (!app.plot.webgl) {
+    const shown = app.n > SVG_POINTS ? ` Only ${grouped(Math.ceil(app.n / Math.ceil(app.n / SVG_POINTS)))} of ${grouped(app.n)} points are shown.` : "";
+    notice(`This browser has no WebGL, or it is switched off, so points are drawn more slowly.${shown} Everything else works. To draw all points fast, switch on hardware acceleration or open the page in another browser.`);
+  }
+  if (app.n < page.n_points) notes.push(`${grouped(app.n)} of ${grouped(page.n_points)} points are shown, chosen at random. Selections contain only these.`);
+  if (app.observed.n) {
+    const which = app.observed.support ? `the model's support set (${grouped(app.observed.n)} rows)` : `${grouped(app.observed.n)} of ${grouped(page.n_points)} rows`;
+    notes.push(`The nearest observation is searched among ${which}, which this file contains${page.image ? " in 256 shades" : ""}.`);
+  }
+  if (page.n_columns_left_out) notes.push(`${grouped(page.n_columns_left_out)} columns of the data cannot be chosen for colouring, because this file would become too large.`);
+  const alike = decoder.relative.every((s) => Math.abs(s - 1) < 1e-6);
+  notes.push(`The background shows the standard deviation of a new observation, including the noise. ${alike ? "It is the same for every feature." : "Features differ by constant factors; the page shows the mean over features."}`);
+  notes.push("This page needs no network and sends no data.");
+  $("notes").replaceChildren(...notes.map((text) => element("li", { textContent: text })));
+  $("hint").textContent = HINTS.look;
+  const ramp = element("span", { className: "ramp" });
+  $("sd-scale").replaceChildren("predictive sd ", digits(app.sdRange[0]), ramp, digits(app.sdRange[1]));
+}
+
+function notice(text) {
+  $("notices").append(element("p", { className: "notice", textContent: text }));
+}
