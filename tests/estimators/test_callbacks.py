@@ -8,7 +8,7 @@ import pytest
 
 from sasgp import SASGP, cli
 from sasgp.errors import InputError
-from sasgp.estimators.callbacks import History, TensorBoard, every
+from sasgp.estimators.callbacks import History, TensorBoard, combined
 from sasgp.training import fit_encoder
 
 
@@ -23,7 +23,7 @@ def test_history_grows_by_a_line_an_epoch(X, tmp_path):
     path = tmp_path / "h.jsonl"
     path.write_text("of an earlier attempt\n")
     count = lambda model, record: lengths.append(len(path.read_text().splitlines()))  # noqa: E731
-    model = SASGP(max_epochs=4, random_state=0).fit(X, callback=every([History(path), count]))
+    model = SASGP(max_epochs=4, random_state=0).fit(X, callback=combined([History(path), count]))
     assert lengths == [1, 2, 3, 4]
     assert [json.loads(line) for line in path.read_text().splitlines()] == model.history_
 
@@ -46,7 +46,7 @@ def test_a_history_that_cannot_be_written_does_not_stop_training(X, tmp_path):
     path = tmp_path / "gone" / "history.jsonl"
     home = lambda model, record: path.parent.mkdir() if record["epoch"] == 3 else None  # noqa: E731
     with pytest.warns(UserWarning, match="training goes on"):
-        model = SASGP(max_epochs=4, random_state=0).fit(X, callback=every([home, History(path)]))
+        model = SASGP(max_epochs=4, random_state=0).fit(X, callback=combined([home, History(path)]))
     # Once it can be written, all of it is there
     assert [json.loads(line) for line in path.read_text().splitlines()] == model.history_
 

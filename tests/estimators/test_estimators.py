@@ -346,7 +346,7 @@ def test_own_classes_are_handed_over_again(X, tmp_path):
         SASGP.load(path, encoder=OwnEncoder())
     with pytest.raises(InputError, match=r"encoder of the class .*OwnEncoder"):
         SASGP.load(path, kernel=OwnKernel())
-    with pytest.raises(InputError, match="does not fit the numbers"):
+    with pytest.raises(InputError, match="do not fit the model"):
         SASGP.load(path, kernel=OwnKernel(), encoder=OwnEncoder(4))
     plain = SASGP(max_epochs=1).fit(X)
     plain.save(path)
@@ -356,7 +356,7 @@ def test_own_classes_are_handed_over_again(X, tmp_path):
 
 def test_a_file_of_another_class_is_named(X, tmp_path):
     SASGP(max_epochs=1).fit(X).save(tmp_path / "m.safetensors")
-    with pytest.raises(InputError, match=r"Expected a GPLVM model. Got SASGP .* sasgp.SASGP.load"):
+    with pytest.raises(InputError, match=r"holds a SASGP model.* sasgp.SASGP.load"):
         GPLVM.load(tmp_path / "m.safetensors")
 
 
@@ -421,7 +421,7 @@ def test_other_bad_input(X, model):
         with pytest.raises(InputError, match="fit into float32"):
             SASGP().fit((1e30 * X).astype(dtype))
     assert np.isfinite(SASGP(max_epochs=2, dtype="float64").fit(1e30 * X).score(1e30 * X))
-    with pytest.raises(InputError, match=r"X has 2 features, but SASGP is expecting 5 .* n_components=1"):
+    with pytest.raises(InputError, match=r"Z must have n_components=1 columns.* Got 2"):
         model.predict(np.zeros((3, 2)))
     with pytest.raises(ValueError, match="expecting 5 features"):
         model.transform(X[:, :4])
@@ -443,7 +443,7 @@ def test_other_bad_input(X, model):
 def test_an_offset_that_float32_cannot_hold(X):
     for noise in ("shared", "feature"):
         assert np.isfinite(SASGP(max_epochs=2, noise=noise).fit(X + 1e5).score(X + 1e5))
-        with pytest.raises(InputError, match=r"mean of 1e\+08 in feature \d, where float32 has larger steps"):
+        with pytest.raises(InputError, match=r"around a mean of 1e\+08.*numbers in float32 are too far apart"):
             SASGP(noise=noise).fit(X + 1e8)
     near, far = (
         SASGP(max_epochs=20, random_state=0, dtype="float64").fit(X + offset).embedding_ for offset in (0, 1e8)

@@ -15,6 +15,7 @@ from sklearn.datasets import load_digits
 from sasgp import GPLVM, SASGP
 from sasgp.errors import InputError
 from sasgp.estimators import inference
+from sasgp.gp import refine as gp_refine
 from sasgp.gp.posterior import Posterior
 from sasgp.models.anchor import MODE_SCALE
 from sasgp.models.encoders import Encoder, Table
@@ -61,14 +62,14 @@ def square(n, half=5.0, Q=2):
 
 def test_support_starts_are_the_support_points_of_highest_joint_density(rng):
     posterior, X = decoder(rng)
-    every = torch.stack([inference.log_joint(posterior, X, z.expand(len(X), -1)) for z in posterior.Z], 1)  # [M, S]
-    expected = posterior.Z[every.topk(inference.N_STARTS, dim=1).indices]
-    assert_close(inference.SupportStarts(posterior)(X), expected)
+    every = torch.stack([gp_refine.log_joint(posterior, X, z.expand(len(X), -1)) for z in posterior.Z], 1)  # [M, S]
+    expected = posterior.Z[every.topk(gp_refine.N_STARTS, dim=1).indices]
+    assert_close(gp_refine.SupportStarts(posterior)(X), expected)
 
 
 def test_fewer_support_points_than_starts(rng):
     posterior, X = decoder(rng, S=2)
-    assert inference.SupportStarts(posterior)(X).shape == (15, 2, 2)
+    assert gp_refine.SupportStarts(posterior)(X).shape == (15, 2, 2)
 
 
 # ---- refinement ----
@@ -79,8 +80,8 @@ def test_fewer_support_points_than_starts(rng):
 def test_refined_rows_are_never_below_a_start(rng, dtype, steps):
     posterior, X = decoder(rng, dtype=dtype)
     starts = torch.randn(len(X), 5, 2, generator=rng, dtype=DOUBLE).to(dtype)
-    before = torch.stack([inference.log_joint(posterior, X, starts[:, i]) for i in range(5)], 1).max(1).values
-    after = inference.log_joint(posterior, X, inference.refine(posterior, X, starts, steps))
+    before = torch.stack([gp_refine.log_joint(posterior, X, starts[:, i]) for i in range(5)], 1).max(1).values
+    after = gp_refine.log_joint(posterior, X, gp_refine.refine(posterior, X, starts, steps))
     # The same z in another batch: equal but for the last bits
     slack = oracles.TOLERANCE[dtype] * before.abs().max()
     assert (after >= before - slack).all()
@@ -93,7 +94,7 @@ def test_refinement_arrives_at_the_top_of_a_grid(rng):
     grid, _ = square(201, 4)  # steps of .04: within ½·(.02²·2)·curvature of the top between its points
     best = log_joint_on_grid(posterior, X, grid).max(1)
     locate = inference.Locator(_Far(), posterior, steps=80)
-    found = inference.log_joint(posterior, X, locate(X, torch.arange(len(X)))[0])
+    found = gp_refine.log_joint(posterior, X, locate(X, torch.arange(len(X)))[0])
     assert (found.numpy() >= best - 0.02).all()
 
 
@@ -107,10 +108,10 @@ def test_a_row_that_pays_for_leaving_arrives_at_the_top_near_its_encoder(rng, we
         x, at = x[None], z.detach().clone().requires_grad_()
         # log p(x, z) − w log(1 + ‖z − z₀‖²/s²): its slope at the answer is nothing beside what each term has
         cost = weight * torch.log(1 + (at - home).square().sum() / MODE_SCALE**2)
-        (up,) = torch.autograd.grad(inference.log_joint(posterior, x, at[None]).sum(), at)
+        (up,) = torch.autograd.grad(gp_refine.log_joint(posterior, x, at[None]).sum(), at)
         (down,) = torch.autograd.grad(cost, at)
         assert torch.linalg.norm(up - down) < 0.05 * (1 + torch.linalg.norm(up))
-        assert inference.log_joint(posterior, x, z[None]) >= inference.log_joint(posterior, x, home[None])
+        assert gp_refine.log_joint(posterior, x, z[None]) >= gp_refine.log_joint(posterior, x, home[None])
     if weight == 500:
         assert (found - places).norm(dim=1).max() < 0.1
 
@@ -139,10 +140,10 @@ class _Far(Encoder):
 def test_laplace_is_the_inverse_of_the_curvature(rng):
     posterior, X = decoder(rng)
     Z = inference.Locator(_Far(), posterior, steps=200)(X, torch.arange(len(X)))[0]
-    F = inference.laplace(posterior, X, Z)
+    F = gp_refine.laplace(posterior, X, Z)
     for x, z, f in zip(X, Z, F, strict=True):
         H = torch.autograd.functional.hessian(
-            lambda at, x=x: inference.log_joint(posterior, x[None], at[None]).sum(), z
+            lambda at, x=x: gp_refine.log_joint(posterior, x[None], at[None]).sum(), z
         )
         assert torch.linalg.eigvalsh(-H).min() > 1, "at a top; the prior alone has 1"
         assert_close(f @ f.T, torch.linalg.inv(-H), 1e-4)
@@ -151,7 +152,7 @@ def test_laplace_is_the_inverse_of_the_curvature(rng):
 def test_laplace_is_never_wider_than_the_prior(rng):
     posterior, X = decoder(rng)
     Z = 2 * torch.randn(len(X), 2, generator=rng, dtype=DOUBLE)  # anywhere: saddles and slopes
-    F = inference.laplace(posterior, X, Z)
+    F = gp_refine.laplace(posterior, X, Z)
     assert torch.isfinite(F).all()
     assert torch.linalg.matrix_norm(F, ord=2).max() <= 1 + 1e-9
 
@@ -164,11 +165,11 @@ def test_log_evidence_approaches_quadrature_from_below(rng, Q):
     posterior, X = decoder(rng, Q=Q)
     grid, cell = square(4001 if Q == 1 else 241, Q=Q)
     exact = logsumexp(log_joint_on_grid(posterior, X, grid), axis=1) + cell
-    top = inference.refine(posterior, X, inference.SupportStarts(posterior)(X), 12)
-    F = inference.laplace(posterior, X, top)
+    top = gp_refine.refine(posterior, X, gp_refine.SupportStarts(posterior)(X), 12)
+    F = gp_refine.laplace(posterior, X, top)
 
     def estimate(n, seed):
-        return inference.log_evidence(posterior, X, top, F, inference.normal_points(n, Q, seed)).numpy()
+        return gp_refine.log_evidence(posterior, X, top, F, gp_refine.normal_points(n, Q, seed)).numpy()
 
     gaps = [float(np.mean([exact - estimate(n, seed) for seed in range(8)])) for n in (1, 8, 64)]
     assert gaps[0] > gaps[1] > gaps[2] > -0.02
@@ -185,18 +186,18 @@ def test_log_evidence_is_unbiased_in_the_density(rng):
     # Anywhere: the estimate's mean does not depend on where the samples are
     Z, F = torch.full((1, 1), 0.5, dtype=DOUBLE), torch.full((1, 1, 1), 0.8, dtype=DOUBLE)
     epsilon = torch.randn(2000, 1, generator=rng, dtype=DOUBLE)
-    ratios = [float(inference.log_evidence(posterior, X, Z, F, pair).exp()) for pair in epsilon.split(2)]
+    ratios = [float(gp_refine.log_evidence(posterior, X, Z, F, pair).exp()) for pair in epsilon.split(2)]
     error = np.std(ratios) / math.sqrt(len(ratios))
     assert abs(np.mean(ratios) - exact) < 4 * error
 
 
 def test_normal_points_are_spread_like_a_normal():
-    points = inference.normal_points(1024, 3, seed=1)
+    points = gp_refine.normal_points(1024, 3, seed=1)
     assert_close(points.mean(0), torch.zeros(3), 0.01)
     assert_close(points.T @ points / 1024, torch.eye(3), 0.03)
-    assert torch.equal(points, inference.normal_points(1024, 3, seed=1))
+    assert torch.equal(points, gp_refine.normal_points(1024, 3, seed=1))
     # The first of a scrambled sequence is uniform as well, over seeds: 500 means of N(0, 1) are within 4/√500 of 0
-    first = torch.stack([inference.normal_points(1, 1, seed=s)[0, 0] for s in range(500)])
+    first = torch.stack([gp_refine.normal_points(1, 1, seed=s)[0, 0] for s in range(500)])
     assert abs(float(first.mean())) < 0.18
     assert 0.85 < float(first.std()) < 1.15
 
@@ -232,7 +233,7 @@ def model(rows, request):
 
 def joint(model, X, Z):
     X, Z = (torch.as_tensor(part, dtype=getattr(torch, model.dtype)) for part in (X, Z))
-    return inference.log_joint(model.posterior_, X, Z).numpy()
+    return gp_refine.log_joint(model.posterior_, X, Z).numpy()
 
 
 def test_refined_latents_are_never_below_the_encoders(model, rows):
@@ -328,7 +329,7 @@ def test_point_latents_have_no_distribution(rows):
         lambda: model.posterior_samples(X),
         lambda: model.score_samples(X, n_samples=4),
     ):
-        with pytest.raises(InputError, match=r"needs Bayesian latents.*Got latents='point'.*fit with"):
+        with pytest.raises(InputError, match=r"needs Bayesian latents.*has latents='point'.*Fit it with"):
             call()
     Z = model.transform(X)
     expected = model.posterior_.log_density(torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(Z))

@@ -90,7 +90,7 @@ def test_without_pynndescent_the_error_says_how_to_get_it(X, monkeypatch):
 
 def test_more_starts_are_never_worse(model, X):
     def value(Z):
-        from sasgp.estimators.inference import log_joint
+        from sasgp.gp.refine import log_joint
 
         return log_joint(model.posterior_, torch.from_numpy(X[200:260]), torch.as_tensor(Z)).numpy()
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self, overload
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -101,7 +102,7 @@ class Locator:
         return Z, laplace(self.posterior, X, Z) if spread else None
 
 
-class Inference(Settings):
+class Inference(Settings, TransformerMixin):  # type: ignore[misc]
     """The methods of an estimator that find latents."""
 
     model_: Any  # a LatentModel, of the class that `_MODEL` names
