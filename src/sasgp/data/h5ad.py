@@ -42,7 +42,8 @@ class Cells:
         named = [name for name in self.annotations if name in LABEL_NAMES and self.labels(name).dtype.kind in "Uiu"]
         if len(named) > 1:
             raise InputError(
-                f"{self.path}: {', '.join(named)} of obs may all hold the labels; name one with --labels {named[0]}."
+                f"{self.path}: {', '.join(named)} of obs may all hold the labels. Choose one with labels={named[0]!r}.",
+                argument="labels",
             )
         return named[0] if named else None
 

@@ -53,7 +53,7 @@ def load(source: str | Path, *, labels: str | Path | None = None, columns: Seque
     """
     if isinstance(source, str) and source in NAMES:
         if labels is not None:
-            raise InputError(f"'{source}' has labels of its own. Got labels='{labels}' besides; leave them out.")
+            raise InputError(f"'{source}' has its own labels. Leave out labels='{labels}'.", argument="labels")
         return load_named(source)
     path = Path(source).expanduser()
     _check_file(path, tuple(_READERS), names=NAMES)
@@ -168,10 +168,11 @@ def _one_a_row(y: NDArray[Any], n_rows: int, path: Path) -> NDArray[Any]:
         y = y[:, 0]
     if y.shape != (n_rows,):
         raise InputError(
-            f"labels must be one a row, {n_rows} for {path}. Got shape {y.shape}; check that they belong together."
+            f"labels must be one per row, {n_rows} for {path}. Got shape {y.shape}. Check that they belong together.",
+            argument="labels",
         )
     if y.dtype.kind not in "buifUS":
-        raise InputError(f"labels must be numbers or text. Got type {y.dtype} for {path}; convert them.")
+        raise InputError(f"labels must be numbers or text. Got type {y.dtype} for {path}.", argument="labels")
     return y
 
 
@@ -180,9 +181,15 @@ def _label_file(labels: str, n_rows: int, data: Path, columns: Sequence[str]) ->
     path = Path(labels).expanduser()
     if not path.exists():
         if not columns:
-            raise InputError(f"labels for {data} must be a file with one label a row. Got '{labels}', which is none.")
+            raise InputError(
+                f"labels must be a file with one label per row of {data}. There is no file '{labels}'.",
+                argument="labels",
+            )
         hint = _suggest(labels, columns)
-        raise InputError(f"labels must be a column of {data} ({_shortened(columns)}) or a file. Got '{labels}'.{hint}")
+        raise InputError(
+            f"labels must be a column of {data} ({_shortened(columns)}) or a file. Got '{labels}'.{hint}",
+            argument="labels",
+        )
     _check_file(path, LABEL_SUFFIXES)
     try:
         if path.suffix.lower() == ".npy":
