@@ -130,8 +130,8 @@ def _assigned(option: str, match: re.Match[str]) -> str:
 
 def _options() -> dict[str, str]:
     """The options of the command that was typed, by the names that their arguments have in Python."""
-    _, apps, _ = app.parse_commands(LINE)
-    if apps[-1].default_command is None:
+    names, apps, _ = app.parse_commands(LINE)
+    if not names:
         return {}
     arguments = apps[-1].assemble_argument_collection()
     return {argument.field_info.name: argument.name for argument in arguments if argument.name.startswith("--")}

@@ -146,8 +146,8 @@ class Table:
             return TextError(f"{what} where numbers are expected; drop it.")
         if len(names) > 1:
             return TextError(
-                f"{self.path}: columns {_listed(names)} hold text ({column[row][:40]!r} in row {row + 1}). If one of them "
-                f"holds the labels, say labels={place!r}, and drop the others.",
+                f"{self.path}: columns {_listed(names)} hold text ({column[row][:40]!r} in row {row + 1}). If one of "
+                f"them holds the labels, say labels={place!r}, and drop the others.",
                 argument="labels",
             )
         return TextError(f"{what}. If it holds the labels, say labels={place!r}. Otherwise drop it.", argument="labels")
