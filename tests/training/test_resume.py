@@ -341,7 +341,7 @@ def test_a_signal_saves_and_says_how_to_go_on(file, tmp_path, number, code):
     assert f"Continue it with `sasgp fit --resume {run}`" in err
     assert err.count("\n") == 1
     step = checkpoint.read(run / "unfinished" / "checkpoint.pt")["training"]["position"]["step"]
-    assert f"after step {step};" in err  # the checkpoint is of that very step
+    assert f"after step {step}." in err  # the checkpoint is of that very step
     lines = (run / "unfinished" / "history.jsonl").read_text().splitlines()
     assert json.loads(lines[0])["epoch"] == 1
 

@@ -131,7 +131,7 @@ def _assigned(option: str, match: re.Match[str]) -> str:
 def _options() -> dict[str, str]:
     """The options of the command that was typed, by the names that their arguments have in Python."""
     names, apps, _ = app.parse_commands(LINE)
-    if not names:
+    if not names or names[0].startswith("-"):  # `sasgp --version`
         return {}
     arguments = apps[-1].assemble_argument_collection()
     return {argument.field_info.name: argument.name for argument in arguments if argument.name.startswith("--")}
