@@ -54,14 +54,14 @@ class Split:
     how: str
 
 
-def hold_out(data: "Dataset", fraction: float | None, seed: int) -> Split:
+def hold_out(data: "Dataset", test_fraction: float | None, seed: int) -> Split:
     """Hold rows out for testing.
 
     Parameters
     ----------
     data
         The data set. If it has its own test split, that split is used.
-    fraction
+    test_fraction
         Share of the rows to hold out. None holds out a tenth, at most 10 000 rows, and nothing if there are fewer than
         50 rows. 0 holds out nothing.
     seed
@@ -70,23 +70,27 @@ def hold_out(data: "Dataset", fraction: float | None, seed: int) -> Split:
     X, y, N = data.X, tidy_labels(data.y), len(data.X)
     everything = Part(X, y, np.arange(N))
     if data.X_test is not None:
-        if fraction is not None:
+        if test_fraction is not None:
             raise InputError(
-                f"{data.name} has a test split of its own. Got --test-fraction {fraction:g}; leave that out."
+                f"{data.name} has its own test split. Leave out test_fraction={test_fraction:g}.",
+                argument="test_fraction",
             )
         test = Part(data.X_test, tidy_labels(data.y_test), np.arange(len(data.X_test)))
         return Split(everything, test, f"the test split of {data.name}")
-    if fraction is None:
+    if test_fraction is None:
         n_test = min(round(TEST_FRACTION * N), MAX_TEST_ROWS) if N >= MIN_ROWS else 0
-    elif not 0 <= fraction < 1:
-        raise InputError(f"--test-fraction must be at least 0 and less than 1. Got {fraction:g}.")
+    elif not 0 <= test_fraction < 1:
+        raise InputError(
+            f"test_fraction must be at least 0 and less than 1. Got {test_fraction:g}.", argument="test_fraction"
+        )
     else:
-        n_test = round(fraction * N)
+        n_test = round(test_fraction * N)
     if not n_test:
         return Split(everything, None, "nothing was held out")
     if n_test > N - 2:
         raise InputError(
-            f"--test-fraction must leave at least 2 rows to train on. Got {fraction:g} of {N} rows; lower it."
+            f"test_fraction must leave at least 2 rows to train on. Got {test_fraction:g} of {N} rows. Lower it.",
+            argument="test_fraction",
         )
 
     def part(chosen: Any) -> Part:

@@ -90,7 +90,7 @@ def test_labels_by_their_name(cells):
     Path("y.txt").write_text("\n".join("0123456"))
     assert load(name, labels="y.txt").y.tolist() == list(range(N))
     cells(obs={"label": pd.Categorical(TYPES), "class": np.arange(N)})
-    assert "class, label of obs may all hold the labels; name one with --labels class." in message(name)
+    assert "class, label of obs may all hold the labels. Choose one with labels='class'." in message(name)
 
 
 def test_what_is_wrong_with_a_file(cells, monkeypatch):

@@ -189,8 +189,10 @@ def test_labels_by_place_in_a_file_without_header(write):
         assert data.y.tolist() == ["setosa", "versicolor"]
         assert data.columns == ("x0", "x2")  # named by their place in the file
         np.testing.assert_array_equal(data.X, [[5.1, 1.4], [7.0, 4.7]])
-    assert "'x1' holds text ('setosa' in row 1); name it with --labels 1, or drop it" in message(name)
-    assert "(x0, x1, x2) or a file, but '3' is neither" in message(name, labels="3")
+    assert "'x1' holds text ('setosa' in row 1). If it holds the labels, say labels='1'. Otherwise drop it" in message(
+        name
+    )
+    assert "(x0, x1, x2) or a file. Got '3'" in message(name, labels="3")
 
 
 @pytest.mark.parametrize("name", ["label", "labels", "class", "target", "y"])
@@ -250,11 +252,11 @@ def test_decimal_commas_are_not_text(write):
 
 def test_text_is_not_guessed_to_be_labels(write):
     name = write(IRIS)
-    expected = "data.csv: column 'species' holds text ('setosa' in row 1); name it with --labels species, or drop it."
-    assert message(name) == expected
-    assert "but 'speces' is neither. Did you mean 'species'?" in message(name, labels="speces")
+    what = "data.csv: column 'species' holds text ('setosa' in row 1)"
+    assert message(name) == f"{what}. If it holds the labels, say labels='species'. Otherwise drop it."
+    assert "Got 'speces'. Did you mean 'species'?" in message(name, labels="speces")
     two = message(write("a,b,c\n1,u,v\n"))
-    assert "'b' holds text ('u' in row 1), as do 'c'; name one with --labels b" in two
+    assert "columns 'b', 'c' hold text ('u' in row 1). If one of them holds the labels, say labels='b'" in two
     assert "column 'c' holds text ('v' in row 1) where numbers are expected; drop it" in message("data.csv", labels="b")
 
 
@@ -380,7 +382,7 @@ def test_unreadable_file(write, suffix):
 
 
 def test_named_data_sets_have_their_own_labels():
-    assert "has its own labels; leave out labels" in message("digits", labels="y.csv")
+    assert "Leave out labels='y.csv'" in message("digits", labels="y.csv")
 
 
 def test_import_is_light():

@@ -83,6 +83,6 @@ def test_on_the_command_line_and_resumed(surface, tmp_path, capsys, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(SASGP, "save", lambda *_: (_ for _ in ()).throw(OSError(28, "Full")))
         assert cli.main(["fit", str(tmp_path / "x.npy"), "--out", str(run), *options]) == 2
-    assert "go on with" in capsys.readouterr().err
+    assert "Continue it with" in capsys.readouterr().err
     assert cli.main(["fit", "--resume", str(run)]) == 0
     assert "relevance" in capsys.readouterr().out

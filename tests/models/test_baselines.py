@@ -407,7 +407,7 @@ def test_a_run_of_a_baseline(model, digits, tmp_path, capsys):
     out = sasgp("plot", run, "--out", tmp_path / "figures")
     assert "reconstructions" in out  # left out: the file holds no rows
     assert cli.main(["evidence", run]) == 2
-    assert "needs a model of the kind SASGP or GPLVM" in capsys.readouterr().err
+    assert "SASGP or GPLVM, has this evidence" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -249,7 +249,7 @@ def test_torchrun_writes_one_run(tmp_path):
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("trained SASGP") == 1
+    assert done.stdout.count("Trained SASGP") == 1
     assert not (tmp_path / "run" / "unfinished").exists()
     assert SASGP.load(tmp_path / "run" / "model.safetensors").history_[-1]["step"] == 6  # 109 rows: 4 batches, 2 a step
 

@@ -338,10 +338,10 @@ def test_a_signal_saves_and_says_how_to_go_on(file, tmp_path, number, code):
     process.send_signal(number)
     err = process.communicate(timeout=60)[1]
     assert process.returncode == code
-    assert f"go on with `sasgp fit --resume {run}`" in err
+    assert f"Continue it with `sasgp fit --resume {run}`" in err
     assert err.count("\n") == 1
     step = checkpoint.read(run / "unfinished" / "checkpoint.pt")["training"]["position"]["step"]
-    assert f"after step {step};" in err  # the checkpoint is of that very step
+    assert f"after step {step}." in err  # the checkpoint is of that very step
     lines = (run / "unfinished" / "history.jsonl").read_text().splitlines()
     assert json.loads(lines[0])["epoch"] == 1
 
@@ -430,11 +430,11 @@ def test_resume_needs_no_other_argument_and_says_which_differ(file, tmp_path, ca
         patch.setattr(SASGP, "save", interrupt)
         assert cli.main(["fit", str(file), "--out", str(run), "--max-epochs", "2", *map(str, SMALL)]) == 2
     err = capsys.readouterr().err
-    assert f"go on with `sasgp fit --resume {run}`" in err  # trained for nothing? no
+    assert f"Continue it with `sasgp fit --resume {run}`" in err  # trained for nothing? no
     assert cli.main(["fit", str(file), "--out", str(run)]) == 2
-    assert "not finished; go on with" in capsys.readouterr().err
+    assert "not finished. Continue it with" in capsys.readouterr().err
     assert cli.main(["sample", str(run), "--out", str(tmp_path / "x.npy")]) == 2
-    assert "not finished, so there is no model yet; go on with" in capsys.readouterr().err
+    assert "not finished, so there is no model yet. Continue it with" in capsys.readouterr().err
     assert cli.main(["fit", "--resume", str(run), "--max-epochs", "7", "--kernel", "matern12"]) == 2
     err = capsys.readouterr().err
     assert "max_epochs: 2 in the run, 7 now" in err
@@ -454,7 +454,7 @@ def test_resume_needs_no_other_argument_and_says_which_differ(file, tmp_path, ca
     assert info["training"]["seconds"] >= SASGP.load(run / "model.safetensors").history_[-1]["seconds"] - 0.01
     capsys.readouterr()
     assert cli.main(["fit", "--resume", "run"]) == 2
-    assert "not finished. Got run, which is" in capsys.readouterr().err
+    assert "run has already finished. Start a new run with" in capsys.readouterr().err
     assert cli.main(["fit", str(file)]) == 2
     assert "--resume RUN" in capsys.readouterr().err
 
@@ -486,7 +486,7 @@ def test_a_disk_that_fills_up_under_a_command(file, tmp_path):
         assert process.returncode == 2
         assert "Traceback" not in err
         assert "No space left" in err
-        assert f"go on with `sasgp fit --resume {run}`" in err
+        assert f"Continue it with `sasgp fit --resume {run}`" in err
         assert checkpoint.read(run / "unfinished" / "checkpoint.pt")
         assert not (run / "model.safetensors").exists()
         (disk / "filler").unlink()
@@ -507,7 +507,7 @@ def test_a_disk_without_room_for_the_model_does_not_lose_it(file, tmp_path):
         assert process.returncode == 2
         (rescued,) = tmp_path.glob("sasgp-*/model.safetensors")
         assert f"{disk / 'run'} could not be written: No space left on device" in err
-        assert f"; the trained model is {rescued} instead." in err
+        assert f". The trained model is in {rescued} instead." in err
         assert len(SASGP.load(rescued).history_) == 2
         assert not list(disk.iterdir())
     finally:

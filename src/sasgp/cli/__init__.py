@@ -8,11 +8,10 @@
     sasgp evidence runs/digits --method exact
     sasgp explore runs/digits --open
     sasgp plot runs/digits --relevance --out figures
-    sasgp reproduce table1
 
-Results go to standard output, progress and errors to standard error. What the user can put right is one line and exit
-code 2; arithmetic that fails is 1; anything else is a bug and shows its traceback. What is heavy is imported inside of
-the commands, so that help appears at once.
+Each command has its own module. Results go to standard output, progress and errors to standard error. An error that
+the user can put right is one line, with exit code 2; failed arithmetic has exit code 1; anything else is a bug, and
+shows its traceback. Heavy packages are imported inside the commands, so that help appears at once.
 """
 
 import os
@@ -24,10 +23,10 @@ from io import TextIOWrapper
 
 from cyclopts import CycloptsError
 
-# Each of these modules registers its commands with the application
-from sasgp.cli import drawing, fitting, making, measuring, reproducing, using  # noqa: F401
-from sasgp.cli.arguments import LINE, app
-from sasgp.cli.fitting import DEFAULTS
+# Each of these modules registers its command with the application
+from sasgp.cli import decode, embed, evaluate, evidence, explore, fit, plot, sample  # noqa: F401
+from sasgp.cli.arguments import LINE, app, in_options
+from sasgp.cli.options import DEFAULTS
 from sasgp.errors import InputError
 from sasgp.models.settings import Settings
 
@@ -36,11 +35,11 @@ __all__ = ["DEFAULTS", "Settings", "app", "main"]
 
 def main(tokens: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    # Threads of torch that wait for each other spin for milliseconds by default, which a machine that others use, too,
-    # pays for twice. It has to be said before torch is loaded
+    # By default, torch's threads spin for milliseconds while they wait for each other, which slows a shared machine
+    # down. This must be set before torch is loaded
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # results with a "?" are better than none where ± cannot be written
+        sys.stdout.reconfigure(errors="replace")  # a result with "?" for ± is better than none
     try:
         LINE[:] = sys.argv[1:] if tokens is None else tokens
         with _short_warnings():
@@ -50,9 +49,9 @@ def main(tokens: Sequence[str] | None = None) -> int:
         command = " ".join(["sasgp", *(error.command_chain or ())])
         return _fail(f"{error} Try `{command} --help`.", 2)
     except BrokenPipeError:
-        # The reader has left. What is still buffered goes nowhere, or Python would complain as it exits
+        # The reader has gone. Python would complain at exit about what is still buffered
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141  # as of a program that SIGPIPE ended
+        return 141  # the exit code of a program that SIGPIPE ended
     except InputError as error:
         return _fail(_with_notes(error), 2)
     except OSError as error:
@@ -66,18 +65,18 @@ def main(tokens: Sequence[str] | None = None) -> int:
             raise
         return _fail(_with_notes(error), 1)
     except RuntimeError as error:
-        if type(error).__name__ != "RankError":  # whose module would bring torch with it
+        if type(error).__name__ != "RankError":  # importing its class would import torch
             raise
         return _fail(_with_notes(error), 1)
     except KeyboardInterrupt as error:
         number = getattr(error, "signal_number", 2)
-        return _fail(str(error) or "interrupted; nothing half-written is left.", 128 + number)
+        return _fail(str(error) or "interrupted. Nothing half-written is left.", 128 + number)
     return 0
 
 
 @contextmanager
 def _short_warnings() -> Iterator[None]:
-    """Warnings as one line, without the place in the source that they come from."""
+    """Show warnings as one line, without the line of code that they come from."""
     usual = warnings.formatwarning
     warnings.formatwarning = lambda message, *_, **__: f"sasgp: warning: {' '.join(str(message).split())}\n"
     try:
@@ -87,7 +86,9 @@ def _short_warnings() -> Iterator[None]:
 
 
 def _with_notes(error: BaseException) -> str:
-    return " ".join([str(error), *getattr(error, "__notes__", ())])
+    """The message of an error and its notes, with the options of the command for the arguments of Python."""
+    message = " ".join([str(error), *getattr(error, "__notes__", ())])
+    return in_options(message, getattr(error, "argument", None))
 
 
 def _fail(message: str, code: int) -> int:

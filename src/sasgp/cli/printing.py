@@ -1,4 +1,4 @@
-"""How results are printed: tables with colours on a terminal, plain lines elsewhere."""
+"""How commands print results: tables with colours on a terminal, plain lines elsewhere."""
 
 import sys
 from collections.abc import Mapping
@@ -18,29 +18,30 @@ THROUGH = "through the latent space, z = encoder(x)"
 METRICS = {
     "rmse": ("RMSE", ""),
     "mae": ("MAE", ""),
-    "nlpd": ("NLPD", "nats for each value, may be negative; lower is better"),
-    "coverage_50": ("50 % intervals", "share of values in them: .50 is calibrated"),
+    "nlpd": ("NLPD", "nats per value, may be negative; lower is better"),
+    "coverage_50": ("50 % intervals", "share of the values inside them; .50 is calibrated"),
     "coverage_90": ("90 % intervals", ""),
     "coverage_99": ("99 % intervals", ""),
     "knn_1": ("1-NN accuracy", ""),
     "knn_15": ("15-NN accuracy", ""),
-    "trustworthiness": ("trustworthiness", "neighbours in z are neighbours in x: 1 at best, .5 by chance"),
-    "continuity": ("continuity", "neighbours in x are neighbours in z"),
+    "trustworthiness": ("trustworthiness", "whether neighbours in z are neighbours in x; 1 at best, .5 by chance"),
+    "continuity": ("continuity", "whether neighbours in x are neighbours in z"),
     "neighbour_recall": ("15-NN recall", "share of the neighbours in x that are neighbours in z"),
-    "triplets": ("triplets in order", "arrangement as a whole: 1 at best, .5 by chance"),
-    "silhouette": ("silhouette", "of the labels in z: −1 to 1"),
+    "triplets": ("triplets in order", "the arrangement as a whole; 1 at best, .5 by chance"),
+    "silhouette": ("silhouette", "how well z separates the labels; −1 to 1"),
 }
-AT_LENGTH = ("continuity", "neighbour_recall", "silhouette")  # of `evaluate`; `fit` is brief
+AT_LENGTH = ("continuity", "neighbour_recall", "silhouette")  # printed by `evaluate` alone
 
 
 def metric_lines(values: dict[str, Any], notes: Mapping[str, str | None]) -> list[Line]:
+    """One line per metric. `notes` replace the usual ones."""
     return [
         (name, f"{values[key]:.4f}", notes.get(key) or note) for key, (name, note) in METRICS.items() if key in values
     ]
 
 
 def show(sections: list[Section]) -> None:
-    """Tables with colours on a terminal; elsewhere plain lines that are never wrapped."""
+    """Print sections as tables with colours on a terminal, elsewhere as plain lines that are never wrapped."""
     console = Console()
     for i, (heading, lines) in enumerate(sections):
         title = "\n" * (i > 0) + heading
@@ -50,7 +51,7 @@ def show(sections: list[Section]) -> None:
             table.add_column(overflow="fold", style="green")
             table.add_column(style="dim")
             for name, value, note in lines:
-                # A path can be clicked in terminals that know how
+                # Some terminals make a path clickable
                 link = f"link {value.resolve().as_uri()}" if isinstance(value, Path) else ""
                 table.add_row(Text(name), Text(str(value), style=link), Text(note))
             if title:

@@ -1,21 +1,19 @@
-"""A run: the folder that `sasgp fit --out RUN` leaves, whole or not at all.
+"""A run: the folder that `sasgp fit --out RUN` leaves, complete or not at all.
 
 | file | holds |
 |---|---|
 | model.safetensors | the trained model, with the training rows that it is conditioned on |
-| embedding.csv | a line for every row of the data: row, z0, z1, …, label (where there are labels), split |
-| history.jsonl | a line for every epoch |
+| embedding.csv | one line per row of the data: row, z0, z1, …, label (if there are labels), split |
+| history.jsonl | one line per epoch |
 | run.json | where the data came from, image shape, column names, command, versions, test metrics |
 | latent.png, loss.png | pictures of the latent space and of training |
-| explorer.html | the latent space to look around in, in a browser |
+| explorer.html | a page to explore the latent space in a browser |
 """
 
 import json
-import os
-import secrets
-import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,15 +21,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sasgp.cli.files import real_path, writable
-from sasgp.cli.unfinished import check_finished, check_no_other
+from sasgp.cli import unfinished
+from sasgp.cli.files import missing_folders, remove_empty, writable
+from sasgp.data.files import real_path
 from sasgp.errors import InputError
 
-__all__ = ["Embedding", "Run", "check_new", "created", "find"]
+__all__ = ["Embedding", "Run", "check_new", "find", "written"]
 
 MODEL, EMBEDDING, HISTORY, INFO = "model.safetensors", "embedding.csv", "history.jsonl", "run.json"
 LATENT, LOSS, EXPLORER = "latent.png", "loss.png", "explorer.html"
-INDEX = "model.neighbours.safetensors"  # that `build_index` and `save` leave
+INDEX = "model.neighbours.safetensors"  # `build_index` and `save` write it
 FILES = (MODEL, EMBEDDING, HISTORY, INFO, LATENT, LOSS, EXPLORER)
 
 TRAIN, TEST = "train", "test"
@@ -43,59 +42,41 @@ Array = NDArray[Any]
 
 
 def check_new(path: Path, *, overwrite: bool) -> None:
-    """Raise InputError where a run cannot be written. Nothing is left behind."""
+    """Raise InputError if a run cannot be written to the folder. Leaves nothing behind."""
     path = real_path(path)
     if path.exists() and not path.is_dir():
-        raise InputError(f"--out must be a folder for the run. Got the file {path}; name another.")
+        raise InputError(f"--out must be a folder, but {path} is a file. Choose another name.")
     if path.is_dir() and not overwrite:
-        check_no_other(path, overwrite=overwrite)
+        unfinished.check_not_begun(path)
         if any((path / name).exists() for name in FILES):
-            raise InputError(f"{path} already holds a run; add --overwrite to replace it, or choose another --out.")
+            raise InputError(f"{path} already holds a run. Add --overwrite to replace it, or choose another --out.")
         if any(not file.name.startswith(".") for file in path.iterdir()):
             raise InputError(
-                f"{path} holds files that are no run; choose an empty or new folder for --out, or add --overwrite to "
+                f"{path} holds other files and no run. Choose an empty or new folder for --out, or add --overwrite to "
                 "write beside them."
             )
-    with created(path):
-        pass
+    missing = missing_folders(path)
+    try:
+        with writable(path):
+            path.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=path).close()
+    finally:
+        remove_empty(missing)
 
 
 @contextmanager
-def created(path: Path) -> Iterator[tuple[Path, Path]]:
-    """A temporary folder to write a run into, and the place where it appears at the end, when all went well.
+def written(path: Path) -> Iterator[Path]:
+    """A temporary folder for a run's files. They replace those of the run when the block ends without an error.
 
-    Of a folder that is there already, only the files of a run are replaced. A folder into which nothing was written
-    leaves no trace.
+    The temporary folder is inside RUN/unfinished, so that whatever a killed process left there is removed with it.
     """
     path = real_path(path)
-    missing = [folder for folder in path.parents if not folder.exists()]
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    done = False
-    try:
-        with writable(path):
-            temporary.mkdir(parents=True)
-            if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):
-                raise PermissionError(None, "the folder is write-protected")
-        yield temporary, path
-        with writable(path):
-            if any(temporary.iterdir()):
-                _move(temporary, path)
-                done = True
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        for folder in missing if not done else ():
-            with suppress(OSError):  # somebody else may use it by now
-                folder.rmdir()
-
-
-def _move(temporary: Path, path: Path) -> None:
-    if not path.exists():
-        temporary.rename(path)
-        return
-    for name in (*FILES, INDEX):  # pictures and the index of an older run go as well
-        (path / name).unlink(missing_ok=True)
-    for file in temporary.iterdir():
-        file.replace(path / file.name)
+    with tempfile.TemporaryDirectory(dir=path / unfinished.FOLDER, ignore_cleanup_errors=True) as temporary:
+        yield Path(temporary)
+        for name in (*FILES, INDEX):  # pictures and the index of an older run go as well
+            (path / name).unlink(missing_ok=True)
+        for file in Path(temporary).iterdir():
+            file.replace(path / file.name)
 
 
 # ---------------------------------------------------------------------------------------------------- reading
@@ -103,7 +84,7 @@ def _move(temporary: Path, path: Path) -> None:
 
 @dataclass(frozen=True)
 class Embedding:
-    """The latents of rows: which row of which split each is, and its label where there are labels."""
+    """Latents, with the row and the split that each belongs to, and labels if there are any."""
 
     rows: Array
     Z: Array
@@ -111,7 +92,7 @@ class Embedding:
     split: Array | None = None
 
     def as_train(self, test: "Embedding | None" = None, *, by_row: bool = False) -> "Embedding":
-        """These as the training rows, followed by those of the test split, or all of them in the order of `rows`."""
+        """These latents as the training split, followed by the test split, or with both sorted by row."""
         if test is None:
             return replace(self, split=np.full(len(self.rows), TRAIN))
         rows, Z = np.concatenate([self.rows, test.rows]), np.concatenate([self.Z, test.Z])
@@ -136,7 +117,7 @@ class Embedding:
 
     @classmethod
     def read(cls, path: Path) -> "Embedding":
-        """Labels come back as text."""
+        """Read what `write` wrote. Labels are text then."""
         import polars as pl
 
         try:
@@ -146,14 +127,14 @@ class Embedding:
             return cls(frame["row"].to_numpy(), Z, labels, np.array(frame["split"].to_list()))
         except (pl.exceptions.PolarsError, OSError) as error:
             raise InputError(
-                f"{path} must be an embedding.csv as `sasgp fit` writes it ({str(error).splitlines()[0]}); restore it, "
-                f"or name the {MODEL} beside it to do without."
+                f"{path} is not the table that `sasgp fit` wrote ({str(error).splitlines()[0]}). Restore it, or name "
+                f"the {MODEL} beside it to do without."
             ) from error
 
 
 @dataclass(frozen=True)
 class Run:
-    """A model on disk: its file, the run's folder if it is in one, and what run.json says."""
+    """A model on disk: its file, the folder of its run if there is one, and the contents of run.json."""
 
     model: Path
     folder: Path | None = None
@@ -170,7 +151,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What to call it: the name of the data, or of the file."""
+        """The name of the data, or of the model's file, for titles."""
         return str(self.info.get("data", {}).get("name", self.model.stem))
 
     @property
@@ -180,7 +161,7 @@ class Run:
 
     @property
     def labels(self) -> str | None:
-        """What --labels was when the model was trained: a column, or the path of a file."""
+        """The --labels of training: a column, or the path of a file."""
         return self.info.get("data", {}).get("labels")
 
     def embedding(self) -> Embedding | None:
@@ -190,24 +171,24 @@ class Run:
 
 
 def find(path: Path) -> Run:
-    """The run in a folder, or a model by itself."""
+    """The run in a folder, or a model on its own."""
     path = path.expanduser()
     if not path.is_dir():
-        return Run(path)  # whatever is wrong with it, reading it tells
+        return Run(path)  # if something is wrong with the file, reading it will say so
     if not (path / MODEL).is_file():
-        check_finished(path)
+        unfinished.check_finished(path)
         raise InputError(
-            f"MODEL must be the folder of a run, or a .safetensors file. Got {path}, a folder without {MODEL}; "
-            "name the folder that was the --out of `sasgp fit`."
+            f"MODEL must be the folder of a run, or a .safetensors file. The folder {path} has no {MODEL}. Name the "
+            "folder that was the --out of `sasgp fit`."
         )
     try:
         info = json.loads((path / INFO).read_text(encoding="utf-8"))
         if not isinstance(info, dict) or not isinstance(info.get("data", {}), dict):
-            raise ValueError("no mapping")
+            raise ValueError("it is no mapping")
     except FileNotFoundError:
         info = {}
     except ValueError as error:
         raise InputError(
-            f"{path / INFO} must be JSON as `sasgp fit` writes it ({error}); restore it, or delete it to do without."
+            f"{path / INFO} is not the JSON that `sasgp fit` wrote ({error}). Restore it, or delete it to do without."
         ) from error
     return Run(path / MODEL, path, info)

@@ -1,12 +1,12 @@
-"""A run that is not finished: RUN/unfinished/, from the start of `sasgp fit` until the run's own files are written.
+"""An unfinished run: the folder RUN/unfinished, which exists from the start of `sasgp fit` until the run is written.
 
 | file | holds |
 |---|---|
 | run.json | the command: data, labels, model and every option, so that `sasgp fit --resume RUN` needs nothing else |
-| checkpoint.pt | where training stands; there is none before the first epoch (or three minutes) |
-| history.jsonl | a line for every epoch so far |
+| checkpoint.pt | the state of training; the first one is written after an epoch or three minutes |
+| history.jsonl | one line per epoch so far |
 
-The files of an older run that is to be overwritten stay where they are until the new ones take their place.
+If the new run is to overwrite an older one, the older files stay in RUN until the new ones replace them.
 """
 
 import json
@@ -17,40 +17,45 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sasgp.cli.files import real_path, writable
+from sasgp.cli.files import missing_folders, remove_empty, writable
+from sasgp.data.files import real_path, replacing
 from sasgp.errors import InputError
 from sasgp.training.progress import rank_of_process
 
-__all__ = ["FOLDER", "Work", "begun", "check_finished", "check_no_other", "request"]
+__all__ = ["FOLDER", "Work", "begun", "check_finished", "check_not_begun", "request"]
 
-ANYWHERE = ("device", "verbose")  # options that change nothing that is learnt: they may be others now
+FREE = ("device", "verbose")  # options that do not change the result, so that a resumed run may have others
 FOLDER, INFO, HISTORY = "unfinished", "run.json", "history.jsonl"
 
 
 class Work:
-    """The folder of an unfinished run, and what training needs of it."""
+    """The folder of an unfinished run, and what training needs from it."""
 
     def __init__(self, run: Path, *, resumed: bool) -> None:
         from sasgp.training.checkpoint import NAME, Checkpointer
 
         self.run, self.folder = run, run / FOLDER
         self.history = self.folder / HISTORY
-        self.keeper = Checkpointer(self.folder / NAME)
-        # Killed before the first checkpoint, a run goes on from its start
-        self.resume = self.keeper.path if resumed and self.has_checkpoint else None
-        self.seconds_before = _seconds(self.history) if self.resume else 0.0  # in the processes that are no more
+        self.checkpointer = Checkpointer(self.folder / NAME)
+        # A run that was killed before its first checkpoint starts again
+        self.resume = self.checkpointer.path if resumed and self.has_checkpoint else None
+        self.seconds_before = _seconds(self.history) if self.resume else 0.0  # in earlier processes
 
     @property
     def has_checkpoint(self) -> bool:
-        return self.keeper.path is not None and self.keeper.path.is_file()
+        return self.checkpointer.path is not None and self.checkpointer.path.is_file()
 
     @property
     def how(self) -> str:
-        return f"go on with `sasgp fit --resume {shlex.quote(str(self.run))}`"
+        return _how(self.run)
+
+
+def _how(run: Path) -> str:
+    return f"Continue it with `sasgp fit --resume {shlex.quote(str(run))}`"
 
 
 def _seconds(history: Path) -> float:
-    """Time that training had taken at the last epoch of a history, whose last line may be half written."""
+    """How long training had taken at the last epoch of a history, whose last line may be incomplete."""
     for line in reversed(history.read_text(encoding="utf-8").splitlines() if history.exists() else []):
         with suppress(ValueError):
             return float(json.loads(line)["seconds"])
@@ -58,67 +63,59 @@ def _seconds(history: Path) -> float:
 
 
 def check_finished(run: Path) -> None:
-    """Raise InputError where a run was begun that has no model yet."""
+    """Raise InputError if the run was begun but has no model yet."""
     if (run / FOLDER).is_dir():
-        raise InputError(
-            f"{run} is not finished, so there is no model yet; go on with `sasgp fit --resume {shlex.quote(str(run))}`."
-        )
+        raise InputError(f"{run} is not finished, so there is no model yet. {_how(run)}.")
 
 
-def check_no_other(out: Path, *, overwrite: bool) -> None:
-    """Raise InputError where another run is under way, or was interrupted, in the folder."""
+def check_not_begun(out: Path) -> None:
+    """Raise InputError if another run in the folder is training or was interrupted."""
     path = real_path(out)
-    if (path / FOLDER).is_dir() and not overwrite:
-        raise InputError(
-            f"{path} holds a run that is not finished; go on with `sasgp fit --resume {shlex.quote(str(path))}`, or "
-            "add --overwrite to start again."
-        )
+    if (path / FOLDER).is_dir():
+        raise InputError(f"{path} holds a run that is not finished. {_how(path)}, or add --overwrite to start again.")
 
 
 def request(run: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What `sasgp fit` was asked for when the run began. What is `given` now must be the same."""
+    """What `sasgp fit` was asked for when the run began. Raises InputError if `given` differs from it."""
     path = real_path(run) / FOLDER / INFO
     try:
         then = dict(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        finished = (real_path(run) / "model.safetensors").exists()
-        raise InputError(
-            f"--resume must name the folder of a run that is not finished. Got {run}, "
-            f"{'which is' if finished else 'where none was begun'}; start one with `sasgp fit DATA --out`."
-        ) from None
+        is_finished = (real_path(run) / "model.safetensors").exists()
+        state = "has already finished" if is_finished else "holds no run that was interrupted"
+        raise InputError(f"{run} {state}. Start a new run with `sasgp fit DATA --out RUN`.") from None
     except ValueError as error:
-        raise InputError(f"{path} must be JSON as `sasgp fit` wrote it ({error}); start the run again.") from error
+        raise InputError(f"{path} is not the JSON that `sasgp fit` wrote ({error}). Start the run again.") from error
     other = [
         f"{name}: {then.get(name)!r} in the run, {value!r} now"
         for name, value in given.items()
-        if name not in ANYWHERE and value != then.get(name)
+        if name not in FREE and value != then.get(name)
     ]
     if other:
         raise InputError(
-            f"--resume goes on with the data and the options of the run. Got others: {'; '.join(other)}. Leave them "
+            f"--resume continues a run with its own data and options, but these differ: {'; '.join(other)}. Leave them "
             "out, or start a new run."
         )
-    return then | {name: given[name] for name in ANYWHERE if name in given}
+    return then | {name: given[name] for name in FREE if name in given}
 
 
 @contextmanager
 def begun(out: Path, asked: Mapping[str, Any], *, resumed: bool) -> Iterator[Work]:
-    """The folder of an unfinished run: made here, removed at the end, or kept when there is a checkpoint to go on from.
+    """Create the folder of an unfinished run. It is removed at the end, unless training fails after a checkpoint.
 
-    Only the first of several processes writes.
+    Of several processes only the first writes.
     """
     run = real_path(out)
     if rank_of_process():
         yield Work(run, resumed=resumed)
         return
-    missing = [folder for folder in (run, *run.parents) if not folder.exists()]
+    missing = missing_folders(run)
     with writable(run):
         if not resumed:
             shutil.rmtree(run / FOLDER, ignore_errors=True)
         (run / FOLDER).mkdir(parents=True, exist_ok=True)
-        partial = run / FOLDER / f".{INFO}"
-        partial.write_text(json.dumps(dict(asked), indent=1) + "\n", encoding="utf-8")
-        partial.replace(run / FOLDER / INFO)
+        with replacing(run / FOLDER / INFO) as file:
+            file.write_text(json.dumps(dict(asked), indent=1) + "\n", encoding="utf-8")
     work = Work(run, resumed=resumed)
     try:
         yield work
@@ -127,16 +124,14 @@ def begun(out: Path, asked: Mapping[str, Any], *, resumed: bool) -> Iterator[Wor
             _discard(work, missing)
         elif isinstance(error, KeyboardInterrupt):
             step = getattr(error, "step", None)
-            when = f"after step {step}" if step is not None else "at once; the last checkpoint is whole"
-            error.args = (f"interrupted {when}; {work.how}.",)
+            when = f"after step {step}." if step is not None else "at once. The last checkpoint is complete."
+            error.args = (f"interrupted {when} {work.how}.",)
         elif isinstance(error, Exception):
-            error.add_note(f"The last checkpoint is whole: {work.how}.")
+            error.add_note(f"The last checkpoint is complete. {work.how}.")
         raise
     _discard(work, [])
 
 
 def _discard(work: Work, missing: list[Path]) -> None:
     shutil.rmtree(work.folder, ignore_errors=True)
-    for folder in missing:
-        with suppress(OSError):  # somebody else may use it by now
-            folder.rmdir()
+    remove_empty(missing)

@@ -43,7 +43,8 @@ class CellFile:
         named = [name for name in usual if self.labels(name).dtype.kind in "Uiu"]
         if len(named) > 1:
             raise InputError(
-                f"{self.path}: {', '.join(named)} of obs may all hold the labels; name one with --labels {named[0]}."
+                f"{self.path}: {', '.join(named)} of obs may all hold the labels. Choose one with labels={named[0]!r}.",
+                argument="labels",
             )
         return named[0] if named else None
 

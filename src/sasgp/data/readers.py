@@ -51,7 +51,7 @@ def load(source: str | Path, *, labels: str | Path | None = None, columns: Seque
     """
     if isinstance(source, str) and source in NAMES:
         if labels is not None:
-            raise InputError(f"'{source}' has its own labels; leave out labels='{labels}'.", argument="labels")
+            raise InputError(f"'{source}' has its own labels. Leave out labels='{labels}'.", argument="labels")
         return load_named(source)
     path = Path(source).expanduser()
     _check_file(path, tuple(_READERS), names=NAMES)
@@ -169,11 +169,11 @@ def _check_labels(y: NDArray[Any], n_rows: int, path: Path) -> NDArray[Any]:
         y = y[:, 0]
     if y.shape != (n_rows,):
         raise InputError(
-            f"labels must be one per row, {n_rows} for {path}, but have shape {y.shape}. Check that they match.",
+            f"labels must be one per row, {n_rows} for {path}. Got shape {y.shape}. Check that they belong together.",
             argument="labels",
         )
     if y.dtype.kind not in "buifUS":
-        raise InputError(f"labels for {path} must be numbers or text, not {y.dtype}. Convert them.", argument="labels")
+        raise InputError(f"labels must be numbers or text. Got type {y.dtype} for {path}.", argument="labels")
     return y
 
 
@@ -183,12 +183,12 @@ def _label_file(labels: str, n_rows: int, data: Path, columns: Sequence[str]) ->
     if not path.exists():
         if not columns:
             raise InputError(
-                f"labels for {data} must be a file with one label per row, but there is no file '{labels}'.",
+                f"labels must be a file with one label per row of {data}. There is no file '{labels}'.",
                 argument="labels",
             )
         hint = _suggest(labels, columns)
         raise InputError(
-            f"labels must be a column of {data} ({_join(columns)}) or a file, but '{labels}' is neither.{hint}",
+            f"labels must be a column of {data} ({_join(columns)}) or a file. Got '{labels}'.{hint}",
             argument="labels",
         )
     _check_file(path, LABEL_SUFFIXES)

@@ -72,8 +72,9 @@ class TableFile:
         ]
         if len(named) > 1:
             raise InputError(
-                f"{self.path}: columns {_listed(named)} may all hold the labels; name one with --labels {named[0]}, "
-                "or drop the others."
+                f"{self.path}: columns {_listed(named)} may all hold the labels. Choose one with labels={named[0]!r}, "
+                "or drop the others.",
+                argument="labels",
             )
         return named[0] if named else None
 
@@ -141,12 +142,16 @@ class TableFile:
         name, column = next(iter(text.items()))
         row = column.is_not_null().arg_max() or 0
         what = f"{self.path}: column '{name}' holds text ({column[row][:40]!r} in row {row + 1})"
-        option = name if self.has_header else str(self.frame.columns.index(name))
+        place = name if self.has_header else str(self.frame.columns.index(name))
         if not may_be_labels:
             return TextError(f"{what} where numbers are expected; drop it.")
         if len(names) > 1:
-            return TextError(f"{what}, as do {_listed(names[1:])}; name one with --labels {option}, and drop the rest.")
-        return TextError(f"{what}; name it with --labels {option}, or drop it.")
+            return TextError(
+                f"{self.path}: columns {_listed(names)} hold text ({column[row][:40]!r} in row {row + 1}). If one of "
+                f"them holds the labels, say labels={place!r}, and drop the others.",
+                argument="labels",
+            )
+        return TextError(f"{what}. If it holds the labels, say labels={place!r}. Otherwise drop it.", argument="labels")
 
     def _place(self, row: int) -> str:
         """Where a row is in the file. In a text file that is the line number that an editor shows."""

@@ -102,7 +102,7 @@ class Locator:
         return Z, laplace(self.posterior, X, Z) if spread else None
 
 
-class Inference(Settings, TransformerMixin):  # type: ignore[misc]
+class Inference(Settings, TransformerMixin):
     """The methods of an estimator that find latents."""
 
     model_: Any  # a LatentModel, of the class that `_MODEL` names

@@ -164,8 +164,7 @@ class Factor:
             L = cholesky(S)
         except NotPositiveDefiniteError as error:
             error.add_note(
-                f"It is the covariance of {len(S)} rows given {start} others. For the evidence choose dtype='float64' "
-                "(--dtype float64)."
+                f"It is the covariance of {len(S)} rows given {start} others. For the evidence, use dtype='float64'."
             )
             raise
         self.n_jittered += len(S)

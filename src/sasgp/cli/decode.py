@@ -1,0 +1,83 @@
+"""`sasgp decode`: from latents to data."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from sasgp.cli.arguments import Flag, Model, app
+from sasgp.cli.loading import feature_names, load_model
+from sasgp.cli.printing import show
+from sasgp.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["decode"]
+
+
+@app.command
+def decode(model: Model, latents: Path, /, *, out: Path, std: Annotated[bool, Flag] = False) -> None:
+    """Decode positions in the latent space into data, with the uncertainty of each value.
+
+    Parameters
+    ----------
+    latents
+        A .csv or .npy file with one column per latent dimension. If a .csv file has columns z0, z1, …, only those are
+        read.
+    out
+        The file to write: .csv, .npy with the means, or .npz with the arrays mean and std.
+    std
+        Also write the standard deviation of each value to a .csv file, in columns called …_std. It includes the noise.
+    """
+    import numpy as np
+
+    from sasgp.cli import files
+
+    files.check_suffix(out, (".csv", ".npy", ".npz"), latents)
+    if std and out.suffix.lower() == ".npy":
+        raise InputError(
+            "--std needs a file that can hold two arrays, and .npy holds one. Choose .npz or .csv for --out."
+        )
+    files.check_place(out)
+    estimator, run = load_model(model)
+    Z = _read_latents(latents, estimator.n_components_)
+    mean, deviation = estimator.predict(Z, return_std=True)
+    with files.replacing(out) as file:
+        if out.suffix.lower() == ".npz":
+            np.savez(file, mean=mean, std=deviation)
+        elif out.suffix.lower() == ".npy":
+            np.save(file, mean)
+        else:
+            columns = feature_names(run, estimator)
+            if std:
+                mean, columns = np.hstack([mean, deviation]), [*columns, *(f"{name}_std" for name in columns)]
+            files.write_csv(file, columns, mean)
+    show([("", [("wrote", str(out), f"{len(Z)} rows, {estimator.n_features_in_} features")])])
+
+
+def _read_latents(path: Path, n_components: int) -> "NDArray[Any]":
+    """Latents [N, Q] from a .csv or .npy file. The further columns of an embedding.csv are ignored."""
+    import numpy as np
+
+    from sasgp.data import load
+    from sasgp.data.tables import TextError, read_table
+
+    path = path.expanduser()
+    names = [f"z{q}" for q in range(n_components)]
+    if path.exists() and path.suffix.lower() not in (".csv", ".npy"):
+        raise InputError(f"LATENTS must be a .csv or .npy file. Got {path}. Convert it.")
+    expected = f"{path} must have {n_components} columns of latents ({', '.join(names)}) for this model"
+    how = "Find the latents of data with `sasgp embed`."
+    try:
+        is_table = path.suffix.lower() == ".csv" and path.is_file() and path.stat().st_size
+        Z = read_table(path).numbers(without=None, only=names)[0] if is_table else load(path).X
+    except TextError as error:
+        raise InputError(f"{expected}, but has others, with text in them. {how}") from error
+    if Z.shape[1] != n_components:
+        raise InputError(f"{expected}, but has {Z.shape[1]}. {how}")
+    Z = np.ascontiguousarray(Z)  # as any other array: sums in another order differ in their last digit
+    if not np.isfinite(Z).all():
+        row, column = np.argwhere(~np.isfinite(Z))[0]
+        raise InputError(
+            f"{path} must hold finite latents, but has {Z[row, column]} in row {row}, column {names[column]}."
+        )
+    return Z

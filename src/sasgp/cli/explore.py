@@ -1,0 +1,48 @@
+"""`sasgp explore`: the latent space as a page."""
+
+from pathlib import Path
+
+from sasgp.cli.arguments import Labels, Model, Open, app, check_labels
+from sasgp.cli.loading import embedded, known_embedding, load_data, load_model
+from sasgp.cli.pictures import explorer_page, open_page
+from sasgp.cli.printing import show
+
+__all__ = ["explore"]
+
+
+@app.command
+def explore(
+    model: Model, /, *, data: str | None = None, labels: Labels = None, out: Path | None = None, open_: Open = False
+) -> None:
+    """Write a web page to explore the latent space: it decodes wherever the pointer is.
+
+    The page is one file, which opens without a server or a network. It holds the model's support set, and the rows of
+    --data if there are any.
+
+    Parameters
+    ----------
+    data
+        A named data set, or a file, with the rows to show. By default the points of the run's embedding.csv.
+    out
+        The .html file to write. By default explorer.html in the folder of the run, or beside the model.
+    """
+    from sasgp.cli import files, runs
+
+    check_labels(labels, data)
+    run = runs.find(model)
+    if out is None:
+        out = run.model.with_suffix(".html") if run.folder is None else run.folder / runs.EXPLORER
+    files.check_suffix(out, (".html", ".htm"), data)
+    files.check_place(out)
+    estimator, run = load_model(model)
+    if data is None:
+        dataset, name, embedding = None, run.name, known_embedding(estimator, run)
+    else:
+        dataset = load_data(data, labels, estimator, run)
+        name, embedding = dataset.name, embedded(estimator, dataset)
+    page = explorer_page(estimator, embedding, dataset, name, run)
+    with files.replacing(out) as file:
+        page.save(file)
+    show([("", [("wrote", out, f"{len(embedding.Z)} points, {out.stat().st_size / 1e6:.1f} MB")])])
+    if open_:
+        open_page(out)

@@ -1,0 +1,228 @@
+"""`sasgp fit`: train a model, and leave a folder with everything that belongs to the run."""
+
+import json
+import shlex
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from sasgp.cli import report
+from sasgp.cli.arguments import LINE, Data, Flag, Labels, Open, app, check_seed
+from sasgp.cli.options import DEFAULTS, ModelName, Options, Request
+from sasgp.cli.pictures import draw_run, explorer_page, open_page
+from sasgp.cli.printing import show
+from sasgp.errors import InputError
+from sasgp.training.progress import rank_of_process
+
+if TYPE_CHECKING:
+    from sasgp.cli.runs import Embedding
+    from sasgp.cli.unfinished import Work
+    from sasgp.data.named import Dataset
+    from sasgp.estimators import SASGP
+    from sasgp.evaluation import Split
+
+__all__ = ["fit"]
+
+N_WATCHED = 2000  # rows in the pictures of TensorBoard
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run that has been written, but for its pictures. `info` is what run.json holds."""
+
+    dataset: "Dataset"
+    estimator: "SASGP"
+    embedding: "Embedding"
+    info: dict[str, Any]
+
+
+@app.command
+def fit(
+    data: Data | None = None,
+    /,
+    *,
+    out: Path | None = None,
+    resume: Path | None = None,
+    labels: Labels = None,
+    model: ModelName = "sasgp",
+    test_fraction: float | None = None,
+    overwrite: Annotated[bool, Flag] = False,
+    open_: Open = False,
+    tensorboard: Annotated[bool, Flag] = False,
+    options: Annotated[Options, Parameter(name="*")] = DEFAULTS,
+) -> None:
+    """Train a model on data, and write the model, the latents and pictures to a folder.
+
+    DATA may be a .npy (which stays on disk), .npz, .csv, .tsv, .parquet or .h5ad file. The folder OUT gets
+    model.safetensors (with sasgp and gplvm, it includes up to --support-size rows of the data), embedding.csv,
+    history.jsonl, run.json, latent.png, loss.png and explorer.html.
+
+    Ctrl-C and SIGTERM finish the current step, save it and stop. A run that was interrupted or killed continues with
+    `sasgp fit --resume OUT`, to the same result. Under torchrun, all processes train one model together.
+
+    Parameters
+    ----------
+    out
+        The folder to write.
+    resume
+        The folder of a run that was interrupted, to continue it. No other argument is needed.
+    model
+        "sasgp": stochastic active sets. "gplvm": the exact GP-LVM, with point latents by default. "bayesian-gplvm":
+        inducing points. "vae": a variational autoencoder.
+    test_fraction
+        Share of a file's rows to hold out for the metrics. By default 0.1, but at most 10 000 rows, and none if there
+        are fewer than 50; 0 trains on all rows. Rows are drawn at random, except that a .npy file above 64 MiB gives
+        its last rows. A named data set has its own test split.
+    overwrite
+        Replace the run that is in the folder.
+    tensorboard
+        Write event files to OUT/tensorboard. Needs the package tensorboard.
+    """
+    command = shlex.join(["sasgp", *LINE])
+    request = Request(data, labels, model, test_fraction, overwrite, tensorboard, options, command)
+    if resume is not None and out is not None:
+        raise InputError("--resume already names the folder of the run. Leave out --out.")
+    _run(request if resume is None else request.resumed(resume), out or resume, resume is not None, open_)
+
+
+def _run(request: Request, out: Path | None, resumed: bool, open_: bool) -> None:
+    """Train, and write the run. Of several processes, only the first writes and prints."""
+    from sasgp.cli import files, runs
+    from sasgp.data.files import real_path
+
+    if request.data is None or out is None:
+        raise InputError("fit needs DATA and --out RUN, or --resume RUN. Try `sasgp fit --help`.")
+    if not resumed and not rank_of_process():
+        runs.check_new(out, overwrite=request.overwrite)
+    trained = _train(request, request.data, out, resumed)
+    if trained is None:
+        return
+    estimator, embedding, dataset, run = trained.estimator, trained.embedding, trained.dataset, real_path(out)
+    with _complete(out):
+        show(report.summary(trained.info, dataset, out))
+        draw_run(estimator, embedding, dataset, run)
+        with files.replacing(run / runs.EXPLORER) as file:
+            explorer_page(estimator, embedding, dataset, dataset.name).save(file)
+    show([report.pictures(out)])
+    if open_:
+        open_page(run / runs.EXPLORER)
+
+
+@contextmanager
+def _complete(out: Path) -> Iterator[None]:
+    """Add to an error in a picture that the run is complete without it."""
+    run = shlex.quote(str(out))
+    how = f"The run is complete. `sasgp explore {run}` and `sasgp plot {run} --out FOLDER` make its pictures."
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        error.args = (f"interrupted while drawing. {how}",)
+        raise
+    except (InputError, OSError) as error:
+        error.add_note(how)
+        raise
+
+
+def _train(request: Request, source: str, out: Path, resumed: bool) -> Trained | None:
+    """Load the data, train and write the files of the run. None in all processes but the first."""
+    from sasgp.cli import unfinished
+    from sasgp.data import load
+
+    dataset, options = load(source, labels=request.labels), request.options
+
+    # These import torch, and a wrong path should not have to wait for it
+    from sasgp.data.images import check_shape
+    from sasgp.data.rows import check_finite
+    from sasgp.evaluation import hold_out
+
+    if options.image_shape is not None:
+        dataset = replace(dataset, image_shape=check_shape(options.image_shape, dataset.X.shape[1]))
+    elif options.encoder == "conv":
+        options = replace(options, image_shape=dataset.image_shape)
+    estimator = request.estimator(options)
+    check_finite(dataset.X, source, dataset.columns)  # before the shuffle, because it names rows by their place
+    seed = check_seed(options.random_state)
+    split = hold_out(dataset, request.test_fraction, seed)
+    first = not rank_of_process()
+    with unfinished.begun(out, request.as_json(), resumed=resumed) as work:
+        start = perf_counter()
+        callback = _callback(work, split, tensorboard=request.tensorboard) if first else None
+        estimator.fit(split.train.X, checkpoint=work.checkpointer, resume=work.resume, callback=callback)
+        if not first:
+            return None
+        seconds = work.seconds_before + perf_counter() - start
+        return _write(request, dataset, split, estimator, seconds, seed, out)
+
+
+def _callback(work: "Work", split: "Split", *, tensorboard: bool) -> Any:
+    """What is written after each epoch."""
+    import numpy as np
+
+    from sasgp.data.rows import take_rows
+    from sasgp.estimators.callbacks import History, TensorBoard, combined
+
+    history = History(work.history)
+    if not tensorboard:
+        return history
+    some = np.arange(0, len(split.train.X), max(1, len(split.train.X) // N_WATCHED))
+    labels = None if split.train.y is None else split.train.y[some]
+    return combined([history, TensorBoard(work.run / "tensorboard", take_rows(split.train.X, some), labels)])
+
+
+def _write(
+    request: Request,
+    dataset: "Dataset",
+    split: "Split",
+    estimator: "SASGP",
+    seconds: float,
+    seed: int,
+    out: Path,
+) -> Trained:
+    """Evaluate the model, and write the files of the run except its pictures."""
+    from sasgp.cli import runs
+    from sasgp.evaluation import quality
+
+    train, test, Z_test = split.train, split.test, None
+    embedding = runs.Embedding(train.rows, estimator.embedding_, train.y)
+    if test is None:
+        embedding = embedding.as_train()
+    else:
+        Z_test = estimator.transform(test.X)
+        embedding = embedding.as_train(runs.Embedding(test.rows, Z_test, test.y), by_row=dataset.X_test is None)
+    metrics = quality(estimator, split, Z_test, seed)
+    info = report.run_info(request, dataset, split, estimator, seconds, metrics)
+    try:
+        with runs.written(out) as folder:
+            estimator.save(folder / runs.MODEL)
+            embedding.write(folder / runs.EMBEDDING)
+            lines = "".join(json.dumps(record) + "\n" for record in estimator.history_)
+            (folder / runs.HISTORY).write_text(lines, encoding="utf-8")
+            (folder / runs.INFO).write_text(json.dumps(info, indent=1) + "\n", encoding="utf-8")
+    except (OSError, InputError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError):
+            raise
+        raise InputError(f"{out} could not be written: {cause.strerror or cause}. {_rescued(estimator)}.") from error
+    return Trained(dataset, estimator, embedding, info)
+
+
+def _rescued(estimator: "SASGP") -> str:
+    """Save a model that took long to train in the system's temporary folder, and say where it is."""
+    from sasgp.cli import runs
+
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="sasgp-"))
+        try:
+            estimator.save(folder / runs.MODEL)
+        except (OSError, InputError):
+            folder.rmdir()
+            raise
+    except (OSError, InputError):
+        return "Free some space or choose another place"
+    return f"The trained model is in {folder / runs.MODEL} instead"

@@ -1,0 +1,133 @@
+"""From what was typed to a model, the data that it is asked about, and the latents of those data."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sasgp import __version__
+from sasgp.errors import InputError
+
+if TYPE_CHECKING:
+    from sasgp.cli.runs import Embedding, Run
+    from sasgp.data.named import Dataset
+    from sasgp.estimators import SASGP
+
+__all__ = [
+    "embedded",
+    "feature_names",
+    "is_source",
+    "known_embedding",
+    "load_data",
+    "load_model",
+    "rows_to_evaluate",
+]
+
+
+def load_model(path: Path) -> "tuple[SASGP, Run]":
+    """The model in a run or a file, which may be of any class, and its run."""
+    import sasgp
+    from sasgp.cli import runs
+    from sasgp.estimators import storage
+
+    run = runs.find(path)
+    header, _ = storage.read(run.model)
+    for part in ("kernel", "encoder"):
+        setting = header.get("settings", {}).get(part)
+        if isinstance(setting, dict) and "custom" in setting:
+            raise InputError(
+                f"{run.model} has a {part} of the class {setting['custom']}, which the command line does not know. "
+                f"Load it from Python with SASGP.load(path, {part}=...)."
+            )
+    name = header.get("class")
+    if name not in sasgp.__all__:
+        raise InputError(f"{run.model} holds a {name} model, which sasgp {__version__} does not know. Upgrade sasgp.")
+    model = getattr(sasgp, name).load(run.model)
+    model.verbose = True
+    return model, run
+
+
+def load_data(source: str, labels: str | None, model: "SASGP", run: "Run") -> "Dataset":
+    """Data with the columns that the model was trained on, in that order."""
+    from sasgp.data import load
+    from sasgp.data.rows import check_finite
+
+    if labels is None and is_source(run, source):
+        labels = run.labels  # the same file has its labels in the same place
+    dataset = load(source, labels=labels, columns=run.columns)
+    D, expected = dataset.X.shape[1], model.n_features_in_
+    known, there = set(run.columns or ()), set(dataset.columns)
+    missing = [name for name in run.columns or () if name not in there]
+    if expected != D:
+        hint = f"It lacks {_few(missing)}." if missing else "Check that the model and the data belong together."
+        raise InputError(f"{source} has {D} features, but the model was trained on {expected} features. {hint}")
+    if missing and not (_made_up(run.columns or ()) or _made_up(dataset.columns)):
+        others = [name for name in dataset.columns if name not in known]
+        raise InputError(
+            f"{source} must have the columns that the model was trained on. It lacks {_few(missing)}, and has "
+            f"{_few(others)} instead. If they are the same, rename them."
+        )
+    if not _made_up(dataset.columns):  # without names, the estimator's own check says as much
+        check_finite(dataset.X, source, dataset.columns)
+    return dataset
+
+
+def is_source(run: "Run", source: str) -> bool:
+    """Whether the model was trained on this data set or file."""
+    return run.source in (source, str(Path(source).expanduser().resolve()))
+
+
+def _made_up(columns: Sequence[str]) -> bool:
+    """Whether names only count the columns: those of a file without header, of pixels, or of pandas."""
+    counted = list(columns) == [str(d) for d in range(len(columns))]
+    return counted or all(re.fullmatch(r"(x|pixel)\d+", name) for name in columns)
+
+
+def _few(names: Sequence[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + ", …" * (len(names) > most)
+
+
+def embedded(estimator: "SASGP", dataset: "Dataset", refine: int = 0) -> "Embedding":
+    """The latents of a data set. If it has a test split, that follows the training rows."""
+    import numpy as np
+
+    from sasgp.cli.runs import Embedding
+    from sasgp.evaluation import tidy_labels
+
+    def part(X: Any, y: Any) -> Embedding:
+        return Embedding(np.arange(len(X)), estimator.transform(X, refine=refine), tidy_labels(y))
+
+    train = part(dataset.X, dataset.y)
+    return train if dataset.X_test is None else train.as_train(part(dataset.X_test, dataset.y_test))
+
+
+def known_embedding(estimator: "SASGP", run: "Run") -> "Embedding":
+    """The latents in the run's embedding.csv, or without one those of the model's training rows."""
+    import numpy as np
+
+    from sasgp.cli.runs import Embedding
+    from sasgp.data.labels import parse_labels
+
+    known = run.embedding()
+    if known is None:
+        return Embedding(np.arange(len(estimator.embedding_)), estimator.embedding_, None)
+    return replace(known, labels=None if known.labels is None else parse_labels(known.labels.tolist()))
+
+
+def rows_to_evaluate(source: str, dataset: "Dataset", run: "Run", known: "Embedding | None") -> tuple[Any, Any, str]:
+    """Rows that the model was not trained on, as far as that is known: X, y, and in words which rows they are."""
+    if dataset.X_test is not None:
+        return dataset.X_test, dataset.y_test, f"the test split of {dataset.name}"
+    if known is None or run.source != str(Path(source).expanduser().resolve()) or len(known.rows) != len(dataset.X):
+        return dataset.X, dataset.y, "all rows of the file"
+    rows = known.only("test").rows
+    if not len(rows):
+        return dataset.X, dataset.y, "the training rows"
+    return dataset.X[rows], None if dataset.y is None else dataset.y[rows], "the rows that `sasgp fit` held out"
+
+
+def feature_names(run: "Run", model: "SASGP") -> list[str]:
+    """The names of the columns that the model was trained on, or x0, x1, … if they are not known."""
+    D = model.n_features_in_
+    return list(run.columns) if run.columns is not None and len(run.columns) == D else [f"x{d}" for d in range(D)]

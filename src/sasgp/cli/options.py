@@ -1,0 +1,105 @@
+"""What `sasgp fit` is asked for: its options, which are the settings of the estimators, and the request as JSON."""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from cyclopts import Parameter
+
+from sasgp.cli.arguments import LINE
+from sasgp.errors import InputError
+from sasgp.models.settings import InducingSettings, NetworkSettings, Settings, documented
+
+__all__ = ["DEFAULTS", "ModelName", "Options", "Request"]
+
+ModelName = Literal["sasgp", "gplvm", "bayesian-gplvm", "vae"]
+MODELS = {"sasgp": "SASGP", "gplvm": "GPLVM", "bayesian-gplvm": "BayesianGPLVM", "vae": "VAE"}
+
+
+@dataclass(eq=False, repr=False)
+class Options(NetworkSettings, InducingSettings, Settings):
+    __doc__ = "What a user may choose.\n" + documented(Settings, InducingSettings, NetworkSettings)
+
+    latents: Literal["bayesian", "point"] | None = None  # type: ignore[assignment]  # the model's own default
+    random_state: int | None = 0  # a command gives the same result again unless asked not to
+    verbose: bool = True
+    image_shape: Annotated[tuple[int, ...] | None, Parameter(consume_multiple=True, negative=())] = None
+
+
+def _typeable(kind: Any) -> Any:
+    """A setting's type without what only Python can pass: from `Literal["pca", "random"] | Any`, the names."""
+    return next((part for part in get_args(kind) if Any in get_args(kind) and part is not Any), kind)
+
+
+Options.__annotations__ = {field.name: _typeable(field.type) for field in fields(Options)}
+DEFAULTS = Options()
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `sasgp fit` was asked for. `command` is the line that was typed."""
+
+    data: str | None
+    labels: str | None
+    model: ModelName
+    test_fraction: float | None
+    overwrite: bool
+    tensorboard: bool
+    options: Options
+    command: str
+
+    def resumed(self, run: Path) -> "Request":
+        """The request that began an unfinished run. Raises InputError if this one differs from it in what was typed."""
+        from sasgp.cli import unfinished
+
+        typed = _typed()
+        given = {name: value for name, value in self.as_json().items() if name in typed or (name == "data" and value)}
+        asked = unfinished.request(run, given)
+        options = {field.name: asked.get(field.name, field.default) for field in fields(Options)}
+        own = {field.name: asked[field.name] for field in fields(Request) if field.name != "options"}
+        return Request(**own | {"overwrite": True, "options": Options(**options)})
+
+    def as_json(self) -> dict[str, Any]:
+        """The request as JSON. Paths become absolute, so that it means the same from any folder."""
+        from sasgp.data.named import NAMES
+
+        own = {field.name: getattr(self, field.name) for field in fields(Request) if field.name != "options"}
+        own |= {"data": self.data if self.data in NAMES else _absolute(self.data), "labels": _absolute(self.labels)}
+        options = {field.name: getattr(self.options, field.name) for field in fields(Options)}
+        shape = self.options.image_shape
+        return own | options | {"image_shape": None if shape is None else list(shape)}
+
+    def estimator(self, options: Options) -> Any:
+        """The estimator that was asked for. Options that were not typed are left to its own defaults."""
+        from sasgp import estimators
+
+        cls: Any = getattr(estimators, MODELS[self.model])
+        values = {field.name: getattr(options, field.name) for field in fields(Options)}
+        chosen = {name: value for name, value in values.items() if value != getattr(DEFAULTS, name)}
+        for name in sorted((chosen.keys() | (_typed() & values.keys())) - _settings(self.model)):
+            option = f"--{name.replace('_', '-')}"
+            why = f"has no option {option}"
+            if name in ("active_set_size", "batch_size") and self.model == "gplvm":
+                why = f"makes every row active, so it has no option {option}"
+            other = next(other for other in MODELS if name in _settings(other))
+            raise InputError(f"--model {self.model} {why}. Leave it out, or use --model {other}.")
+        return cls(**chosen | {"random_state": options.random_state, "verbose": options.verbose})
+
+
+def _absolute(path: str | None) -> str | None:
+    """The absolute path of a file, or the text as it is if it names none."""
+    if path is None or not Path(path).expanduser().is_file():
+        return path
+    return str(Path(path).expanduser().resolve())
+
+
+def _typed() -> set[str]:
+    """The names of the options that were typed, even if their value is the default."""
+    options = (token[2:].partition("=")[0] for token in LINE if token.startswith("--"))
+    return {name.removeprefix("no-").replace("-", "_") for name in options}
+
+
+def _settings(model: str) -> set[str]:
+    from sasgp import estimators
+
+    return {field.name for field in fields(getattr(estimators, MODELS[model])) if field.init}

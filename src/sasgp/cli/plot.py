@@ -1,0 +1,129 @@
+"""`sasgp plot`: a model in figures."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from sasgp.cli.arguments import Flag, Labels, Model, app, check_labels
+from sasgp.cli.loading import feature_names, known_embedding, load_data, load_model, rows_to_evaluate
+from sasgp.cli.pictures import drawn, save_figure
+from sasgp.cli.printing import Line, show
+from sasgp.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["plot"]
+
+SHOWN_ROWS = 12  # in the picture of reconstructions
+IMAGES = (".png", ".jpg", ".jpeg", ".svg", ".pdf", ".gif", ".webp")  # suffixes of figures
+
+
+@app.command
+def plot(
+    model: Model,
+    /,
+    *,
+    out: Path,
+    data: str | None = None,
+    labels: Labels = None,
+    latent: Annotated[bool, Flag] = False,
+    grid: Annotated[bool, Flag] = False,
+    curve: Annotated[bool, Flag] = False,
+    reconstructions: Annotated[bool, Flag] = False,
+    relevance: Annotated[bool, Flag] = False,
+    calibration: Annotated[bool, Flag] = False,
+) -> None:
+    """Draw figures of a model: those that are named, or all of them.
+
+    Parameters
+    ----------
+    out
+        The folder for latent.png, grid.png, … It is created if it does not exist.
+    data
+        A named data set, or a file, with the rows to show. By default the points of the run's embedding.csv, and for
+        reconstructions the model's support set.
+    latent
+        The latent space, and the decoder's uncertainty behind it.
+    grid
+        What the decoder makes of a grid over the latent space.
+    curve
+        The objective and the noise during training.
+    reconstructions
+        Some rows, and what is decoded from their latents.
+    relevance
+        How much the decoder uses each latent dimension.
+    calibration
+        Whether the decoder's intervals hold as many values as they should. Needs --data with rows that the model was
+        not trained on.
+    """
+    from sasgp.cli import files
+
+    check_labels(labels, data)
+    if out.suffix.lower() in IMAGES and not out.is_dir():
+        raise InputError(f"--out is a folder, for several figures. Got {out}. Leave out {out.suffix}.")
+    flags = (latent, grid, curve, reconstructions, relevance, calibration)
+    figures = _figures(model, data, labels)
+    asked = {name for name, flag in zip(figures, flags, strict=True) if flag}
+    with files.folder(out):
+        lines = [
+            _draw(draw, out / f"{name}.png", must=name in asked)
+            for name, draw in figures.items()
+            if name in asked or not asked
+        ]
+    show([("", lines)])
+
+
+def _draw(draw: "Callable[[], Figure]", path: Path, *, must: bool) -> Line:
+    """Write a figure. One that the model cannot have is left out, unless the user asked for it."""
+    try:
+        figure = draw()
+    except InputError as error:
+        if must:
+            raise
+        return "left out", path.stem, str(error)
+    save_figure(figure, path)
+    return "wrote", path, ""
+
+
+def _figures(model: Path, data: str | None, labels: str | None) -> "dict[str, Callable[[], Figure]]":
+    """How to draw each figure, in the order of the flags."""
+    import numpy as np
+
+    from sasgp import plots
+    from sasgp.cli.runs import Embedding
+    from sasgp.data.images import is_image_shape
+    from sasgp.evaluation import reconstruction, tidy_labels
+
+    estimator, run = load_model(model)
+    if data is None:
+        dataset, X, shape, name = None, estimator.posterior_.X.numpy(force=True), run.image_shape, run.name
+        embedding = known_embedding(estimator, run)
+    else:
+        dataset = load_data(data, labels, estimator, run)
+        X, shape, name = dataset.X, dataset.image_shape, dataset.name
+        embedding = Embedding(np.arange(len(X)), estimator.transform(X), tidy_labels(dataset.y))
+    points = drawn(embedding)
+    image_shape = shape if shape is not None and is_image_shape(shape) else None
+
+    def some_rows() -> Any:
+        if not len(X):
+            raise InputError(f"--reconstructions needs rows, and a {type(estimator).__name__} keeps none. Add --data.")
+        return X[:SHOWN_ROWS]
+
+    def calibration_counts() -> Any:
+        if data is None or dataset is None:
+            raise InputError("--calibration needs rows that the model was not trained on. Add --data.")
+        rows, _, _ = rows_to_evaluate(data, dataset, run, run.embedding())
+        return reconstruction(estimator, rows, estimator.transform(rows))["pit"]
+
+    return {
+        "latent": lambda: plots.latent_space(estimator, points.Z, points.labels, title=name),
+        "grid": lambda: plots.decoded_grid(estimator, image_shape, Z=points.Z, title=name),
+        "curve": lambda: plots.training_curve(estimator.history_, title=name),
+        "reconstructions": lambda: plots.reconstructions(
+            estimator, some_rows(), image_shape=image_shape, feature_names=feature_names(run, estimator), title=name
+        ),
+        "relevance": lambda: plots.relevance(estimator, title=name),
+        "calibration": lambda: plots.calibration(calibration_counts(), title=name),
+    }

@@ -1,0 +1,133 @@
+"""What `sasgp fit` says about a run: run.json, and the summary that it prints."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sasgp import __version__
+from sasgp.cli.printing import AT_LENGTH, THROUGH, Line, Section, metric_lines
+
+if TYPE_CHECKING:
+    from sasgp.cli.options import Request
+    from sasgp.data.named import Dataset
+    from sasgp.estimators import SASGP
+    from sasgp.evaluation import Split
+
+__all__ = ["pictures", "run_info", "summary"]
+
+SIZES = {"active_set_size": "active set", "n_inducing": "inducing points"}
+
+
+def run_info(
+    request: "Request",
+    dataset: "Dataset",
+    split: "Split",
+    estimator: "SASGP",
+    seconds: float,
+    metrics: dict[str, Any],
+) -> dict[str, Any]:
+    """The contents of run.json."""
+    from importlib.metadata import version
+    from platform import python_version
+
+    asked = request.as_json()
+    packages = ("torch", "gpytorch", "numpy", "scikit-learn")
+    return {
+        "command": asked["command"],
+        "sasgp": __version__,
+        "versions": {"python": python_version()} | {name: version(name) for name in packages},
+        "data": {
+            "name": dataset.name,
+            "source": asked["data"],
+            "rows": len(split.train.X),
+            "held_out": 0 if split.test is None else len(split.test.X),
+            "how": split.how,
+            "features": estimator.n_features_in_,
+            "image_shape": None if dataset.image_shape is None else list(dataset.image_shape),
+            "columns": list(dataset.columns),
+            "labels": asked["labels"],
+        },
+        "training": {
+            "model": type(estimator).__name__,
+            "n_components": estimator.n_components_,
+            "latents": estimator.latents,
+            **{name: getattr(estimator, f"{name}_") for name in SIZES if hasattr(estimator, f"{name}_")},
+            "batch_size": estimator.batch_size_,
+            "epochs": len(estimator.history_),
+            "seconds": round(seconds, 2),
+            "objective": -estimator.history_[-1]["loss"],
+            "noise": estimator.model_.monitor()["noise"],
+            "relevance": [round(float(share), 4) for share in getattr(estimator, "relevance_", ())],
+        },
+        "metrics": metrics,
+    }
+
+
+def summary(info: dict[str, Any], dataset: "Dataset", run: Path) -> list[Section]:
+    """What was trained, how good it is, and which files there are."""
+    data, training, metrics = info["data"], info["training"], info["metrics"]
+    which = f"{metrics['rows']} held-out rows" if data["held_out"] else f"{metrics['rows']} training rows"
+    components = f"{training['n_components']} component{'s' * (training['n_components'] > 1)}"
+    notes = {"rmse": f"PCA with {components}: {metrics['pca_rmse']:.4f}"}
+    if not data["held_out"]:
+        notes["knn_1"] = "5-fold cross-validation"
+    brief = {name: value for name, value in metrics.items() if name not in AT_LENGTH}
+    return [
+        (f"Trained {training['model']} on {data['name']}", _training(data, training, dataset)),
+        (f"On {which}, {THROUGH}", metric_lines(brief, notes)),
+        ("Wrote", _files(run, holds_rows="active_set_size" in training)),
+    ]
+
+
+def _training(data: dict[str, Any], training: dict[str, Any], dataset: "Dataset") -> list[Line]:
+    held_out = f"{data['held_out']} more held out: {data['how']}" if data["held_out"] else data["how"]
+    lines: list[Line] = [
+        ("rows", str(data["rows"]), held_out),
+        ("features", str(data["features"]), ""),
+        *_labels(data["labels"], dataset),
+        ("latents", str(training["n_components"]), f"dimensions, {training['latents']}"),
+        *((label, str(training[name]), "") for name, label in SIZES.items() if name in training),
+        ("batches", str(training["batch_size"]), "rows each"),
+        ("epochs", str(training["epochs"]), f"in {training['seconds']:.1f} seconds"),
+        ("objective", f"{training['objective']:.4f}", "nats per value"),
+        ("noise", f"{training['noise']:.4g}", "variance"),
+    ]
+    if training["relevance"]:
+        shares = " ".join(f"{share:.2f}" for share in training["relevance"])
+        lines.append(("relevance", shares, "spread of the latents in lengthscales"))
+    return lines
+
+
+def _labels(asked: str | None, dataset: "Dataset") -> list[Line]:
+    """Which labels a file gave. Nothing is said of a named data set."""
+    from sasgp.data.readers import LABEL_SUFFIXES
+
+    if dataset.labels is None:
+        return []
+    note = "from their own file" if Path(dataset.labels).suffix.lower() in LABEL_SUFFIXES else "from the data file"
+    if asked is None:
+        note += ", recognised by name; choose others with --labels"
+    return [("labels", dataset.labels, note)]
+
+
+def _files(run: Path, *, holds_rows: bool) -> list[Line]:
+    from sasgp.cli import runs
+
+    about = {
+        runs.MODEL: f"the trained model, {'including' if holds_rows else 'without'} rows of the data",
+        runs.EMBEDDING: "the latents, one line per row",
+        runs.HISTORY: "the course of training, one line per epoch",
+        runs.INFO: "data, command, versions and these numbers",
+    }
+    return [("", run / name, note) for name, note in about.items()]
+
+
+def pictures(run: Path) -> Section:
+    """The pictures of a run, which are written after its numbers are printed."""
+    from sasgp.cli import runs
+
+    about = {
+        runs.EXPLORER: "explore the latent space in a browser",
+        runs.LATENT: "the latent space",
+        runs.LOSS: "the course of training",
+    }
+    return "\nOpen", [("", run / name, note) for name, note in about.items()]

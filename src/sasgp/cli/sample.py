@@ -1,0 +1,82 @@
+"""`sasgp sample`: new data from a model."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from sasgp.cli.arguments import Model, app
+from sasgp.cli.loading import feature_names, load_model
+from sasgp.cli.pictures import save_figure
+from sasgp.cli.printing import show
+from sasgp.errors import InputError
+
+if TYPE_CHECKING:
+    from sasgp.estimators import SASGP
+
+__all__ = ["sample"]
+
+
+@app.command
+def sample(
+    model: Model,
+    /,
+    *,
+    out: Path,
+    n: Annotated[int, Parameter(name=["--number", "-n"])] = 16,
+    noise: bool = True,
+    random_state: int | None = 0,
+) -> None:
+    """Generate new rows: draw latents from the prior, and decode each into one draw.
+
+    Parameters
+    ----------
+    out
+        The file to write: .csv, .npy, or .png with one picture per row if the data are images.
+    n
+        How many rows to generate.
+    noise
+        Add observation noise, as the data have it. Without it, draws are smooth.
+    random_state
+        Seed. None draws a new one each time.
+    """
+    import numpy as np
+
+    from sasgp.cli import files
+
+    files.check_suffix(out, (".csv", ".npy", ".png"))
+    files.check_place(out)
+    estimator, run = load_model(model)
+    kind, shape = out.suffix.lower(), run.image_shape
+    if kind == ".png" and shape is None:
+        raise InputError(
+            f"A .png needs rows that are images, with their shape in the run.json of the run. {model} has none. Choose "
+            ".csv or .npy for --out."
+        )
+    _check_memory(estimator, n)
+    X = estimator.sample(n, noise=noise, random_state=random_state)
+    if kind == ".png" and shape is not None:
+        from sasgp import plots
+
+        save_figure(plots.contact_sheet(X, shape), out)
+    else:
+        with files.replacing(out) as file:
+            if kind == ".npy":
+                np.save(file, X)
+            else:
+                files.write_csv(file, feature_names(run, estimator), X)
+    show([("", [("wrote", str(out), f"{n} rows, {estimator.n_features_in_} features")])])
+
+
+def _check_memory(estimator: "SASGP", n: int) -> None:
+    import numpy as np
+
+    from sasgp.data import memory
+
+    D, Q = estimator.n_features_in_, estimator.n_components_
+    needed, free = n * (2 * D + Q) * np.dtype(estimator.dtype).itemsize, memory.available()  # in parts, and joined
+    if needed > free:
+        raise InputError(
+            f"There is not enough memory for {n} rows of {D} features: they need {memory.amount(needed)}, and "
+            f"{memory.amount(free)} are free. Lower -n."
+        )

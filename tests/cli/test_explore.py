@@ -1,0 +1,62 @@
+"""`sasgp explore`: what the page shows."""
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from command_line import FAST, ROWS, content_of, table
+
+from sasgp import SASGP, cli
+from sasgp.explorer.packing import unpack
+
+
+def test_fit_leaves_an_explorer_of_all_rows(home):
+    page = content_of(home / "run" / "explorer.html")
+    assert (page["title"], page["n_points"], page["features"]) == ("table", ROWS, ["a", "b", "c", "d"])
+    label, split = page["columns"][:2]
+    assert (label["classes"], split["classes"]) == (["cat", "dog"], ["test", "train"])
+    frame = pl.read_csv(home / "run" / "embedding.csv")
+    np.testing.assert_array_equal(unpack(page["Z"]), frame.select(pl.col("z0", "z1").cast(pl.Float32)).to_numpy())
+    # A row beside its point is the row of the file
+    places, X = unpack(page["observed"]["places"]), unpack(page["observed"]["X"])
+    np.testing.assert_allclose(X, table().drop("species").to_numpy()[places], rtol=1e-6)
+    image = content_of(home / "pictures" / "explorer.html")["image"]
+    assert (image["height"], image["width"]) == (3, 5)
+
+
+def test_explore_takes_a_run_a_model_or_other_data(home, here, sasgp):
+    subprocess.run(["cp", "-r", f"{home}/run", "run"], check=True)
+    Path("run/explorer.html").unlink()
+    assert "run/explorer.html" in sasgp("explore", "run")
+    page = content_of("run/explorer.html")
+    assert page["columns"][0]["classes"] == ["cat", "dog"]
+    assert page["observed"]["support"]
+
+    sasgp("explore", "run/model.safetensors")
+    assert content_of("run/model.html")["n_points"] == 63  # those of training: that is all a model knows
+
+    table(9, seed=1).write_csv("new.csv")
+    sasgp("explore", "run", "--data", "new.csv", "--labels", "species", "--out", "new.html")
+    page = content_of("new.html")
+    assert (page["title"], page["n_points"]) == ("new", 9)
+    Z = SASGP.load("run/model.safetensors").transform(table(9, seed=1).drop("species").to_numpy())
+    np.testing.assert_array_equal(unpack(page["Z"]), Z)
+
+
+def test_numbers_as_labels_stay_numbers(here, sasgp):
+    table(60).drop("species").with_columns(age=pl.Series(np.linspace(1, 2, 60))).write_csv("x.csv")
+    sasgp("fit", "x.csv", "--labels", "age", "--out", "run", *FAST)
+    sasgp("explore", "run")
+    assert content_of("run/explorer.html")["columns"][0]["low"] == 1
+
+
+def test_open_opens_the_page(home, here, sasgp, error, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
+    sasgp("explore", home / "run", "--out", "a b.html", "--open")
+    sasgp("fit", home / "images.npy", "--encoder", "table", "--out", "run", "--open", *FAST)
+    assert opened == [(here / "a b.html").as_uri(), (here / "run" / "explorer.html").as_uri()]
+    monkeypatch.setattr("webbrowser.open", lambda _: False)
+    assert cli.main(["explore", f"{home}/run", "--out", "x.html", "--open"]) == 2
+    assert Path("x.html").exists()

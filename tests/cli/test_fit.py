@@ -1,0 +1,291 @@
+"""`sasgp fit`: the files of a run, its numbers, and what is left when it fails."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from command_line import FAST, ROWS, table
+
+from sasgp import SASGP, cli
+from sasgp.cli import runs
+from sasgp.gp.linalg import NotPositiveDefiniteError
+from sasgp.metrics import knn_accuracy, mae, nlpd, rmse
+
+
+def test_a_run_holds_its_files_and_nothing_else(home):
+    assert {file.name for file in (home / "run").iterdir()} == set(runs.FILES)
+    assert not [file for file in home.iterdir() if file.name.startswith(".")]
+    for picture in ("latent.png", "loss.png"):
+        assert (home / "run" / picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_embedding_csv_has_every_row_in_order_with_the_model_s_latents(home):
+    frame = pl.read_csv(home / "run" / "embedding.csv")
+    assert frame.columns == ["row", "z0", "z1", "label", "split"]
+    assert frame["row"].to_list() == list(range(ROWS))
+    assert frame["label"].to_list() == table()["species"].to_list()
+    assert frame["split"].value_counts().sort("split")["count"].to_list() == [7, 63]  # a tenth is test
+    model = SASGP.load(home / "run" / "model.safetensors")
+    Z = frame.select(pl.col("z0", "z1").cast(pl.Float32)).to_numpy()
+    np.testing.assert_allclose(Z, model.transform(table().drop("species").to_numpy()), atol=1e-6)
+
+
+def test_history_has_a_line_an_epoch(home):
+    lines = [json.loads(line) for line in (home / "run" / "history.jsonl").read_text().splitlines()]
+    assert lines == SASGP.load(home / "run" / "model.safetensors").history_
+    assert [line["epoch"] for line in lines] == [1, 2]
+
+
+def test_run_json_has_the_metrics_that_the_public_functions_give(home):
+    info = json.loads((home / "run" / "run.json").read_text())
+    assert info["data"]["source"] == str((home / "table.csv").resolve())
+    assert info["data"]["columns"] == ["a", "b", "c", "d"]
+    model = SASGP.load(home / "run" / "model.safetensors")
+    frame = pl.read_csv(home / "run" / "embedding.csv")
+    test = (frame["split"] == "test").to_numpy()
+    X, y = table().drop("species").to_numpy(), table()["species"].to_numpy()
+    Z = model.transform(X)
+    mean, std = model.predict(Z[test], return_std=True)
+    expected = {
+        "rows": 7,
+        "rmse": rmse(X[test], mean),
+        "mae": mae(X[test], mean),
+        "nlpd": nlpd(X[test], mean, std**2.0),
+        "knn_1": knn_accuracy(Z[~test], y[~test], Z[test], y[test], 1),
+        "knn_15": knn_accuracy(Z[~test], y[~test], Z[test], y[test], 15),
+    }
+    assert {key: info["metrics"][key] for key in expected} == pytest.approx(expected, rel=1e-4)
+    # PCA by hand: axes of the centred training rows
+    centre = X[~test].mean(0)
+    axes = np.linalg.svd(X[~test] - centre)[2][:2]
+    rest = (X[test] - centre) - (X[test] - centre) @ axes.T @ axes
+    assert info["metrics"]["pca_rmse"] == pytest.approx(np.sqrt(np.mean(rest**2)))
+
+
+def test_fit_prints_plain_lines_with_what_it_wrote_and_how_good_it_is(home, here, sasgp):
+    out = sasgp("fit", home / "table.csv", "--labels", "species", "--out", "runs/deep/run", *FAST)
+    info = json.loads(Path("runs/deep/run/run.json").read_text())
+    assert "\x1b" not in out
+    assert "through the latent space, z = encoder(x)" in out
+    lines = {line.split("  ")[0]: line for line in out.splitlines()}
+    assert f"{info['metrics']['nlpd']:.4f}" in lines["NLPD"]
+    assert f"PCA with 2 components: {info['metrics']['pca_rmse']:.4f}" in lines["RMSE"]
+    assert "7 more held out" in lines["rows"]
+    assert "runs/deep/run/model.safetensors" in out
+    assert out.splitlines()[-4:-2] == [
+        "Open",
+        f"  {'runs/deep/run/explorer.html':<27}  explore the latent space in a browser",
+    ]
+
+
+def test_fit_says_which_labels_it_took(home, here, sasgp):
+    def labels(*tokens):
+        lines = sasgp("fit", *tokens, "--out", "run", "--overwrite", "--encoder", "table", *FAST).splitlines()
+        return [re.split("  +", line)[1:] for line in lines if line.startswith("labels ")]
+
+    table(20).rename({"species": "y"}).write_csv("x.csv")
+    assert labels("x.csv") == [["y", "from the data file, recognised by name; choose others with --labels"]]
+    assert labels("x.csv", "--labels", "y") == [["y", "from the data file"]]
+    assert labels(home / "images.npy") == []
+    np.save("z.npy", np.arange(20.0).reshape(10, 2))
+    Path("classes.txt").write_text("a\nb\n" * 5)
+    assert labels("z.npy", "--labels", "classes.txt") == [["classes.txt", "from their own file"]]
+
+
+def test_the_same_command_gives_the_same_embedding(home, here, sasgp):
+    sasgp("fit", home / "table.csv", "--labels", "species", "--out", "again", *FAST)
+    assert Path("again/embedding.csv").read_bytes() == (home / "run" / "embedding.csv").read_bytes()
+
+
+def test_gplvm_keeps_its_own_default_latents(home, here, sasgp, error):
+    data = ("fit", home / "images.npy", "--model", "gplvm", "--encoder", "table", "--out")
+    sasgp(*data, "exact", *FAST)
+    assert json.loads(Path("exact/run.json").read_text())["training"]["latents"] == "point"
+    sasgp(*data, "bayesian", "--latents", "bayesian", *FAST)
+    assert json.loads(Path("bayesian/run.json").read_text())["training"]["latents"] == "bayesian"
+    assert "--batch-size" in error(*data, "wrong", "--batch-size", "10")
+    sasgp("embed", "exact", home / "images.npy", "--out", "z.npy")
+    assert len(np.load("z.npy")) == 40
+
+
+def test_nothing_is_held_out_of_little_data_or_where_asked(home, here, sasgp):
+    info = json.loads((home / "pictures" / "run.json").read_text())
+    assert (info["data"]["rows"], info["data"]["held_out"], info["metrics"]["rows"]) == (40, 0, 40)
+    out = sasgp("fit", home / "table.csv", "--labels", "species", "--test-fraction", "0", "--out", "all", *FAST)
+    assert "On 70 training rows" in out
+    assert "5-fold cross-validation" in out
+
+
+@pytest.mark.parametrize("name", ["x.npz", "x.tsv", "x.parquet"])
+def test_other_files_can_be_fitted(here, sasgp, name):
+    frame = table(20)
+    if name == "x.npz":
+        np.savez(name, X=frame.drop("species").to_numpy(), y=np.arange(20) % 2.0)
+    elif name == "x.tsv":
+        frame.rename({"species": "label"}).write_csv(name, separator="\t")
+    else:
+        frame.rename({"species": "label"}).write_parquet(name)
+    sasgp("fit", name, "--out", "run", "--encoder", "table", *FAST)
+    labels = pl.read_csv("run/embedding.csv")["label"]
+    assert labels.to_list() == ([0, 1] * 10 if name == "x.npz" else frame["species"].to_list())
+
+
+def test_images_of_a_file_are_named_by_their_sides_and_a_run_goes_on_with_them(here, error, sasgp, monkeypatch):
+    np.save("x.npy", np.random.default_rng(0).random((60, 64), np.float32))
+    command = (
+        "fit",
+        "x.npy",
+        "--out",
+        "run",
+        "--encoder",
+        "conv",
+        "--init",
+        "spectral",
+        "--layout-weight",
+        "0.1",
+        *FAST,
+    )
+    assert "give the sides of one row" in error(*command, "--image-shape", "4", "15")
+    shape = ("--image-shape", "4", "16")
+    with monkeypatch.context() as patch:
+        patch.setattr(SASGP, "save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert "--resume" in error(*command, *shape, code=130)
+    assert "image_shape: [4, 16] in the run, [16, 4] now" in error("fit", "--resume", "run", "--image-shape", "16", "4")
+    assert "run is not finished, so there is no model yet. Continue it with `sasgp fit --resume run`." in error(
+        "embed", "run", "x.npy", "--out", "z.npy"
+    )
+    sasgp("fit", "--resume", "run", *shape)
+    assert json.loads(Path("run/run.json").read_text())["data"]["image_shape"] == [4, 16]
+    assert SASGP.load("run/model.safetensors").model_.encoder.picture.sizes == (1, 4, 16)
+    sasgp("sample", "run", "--out", "x.png")
+
+
+def test_constant_columns_are_fine(here, sasgp):
+    np.save("x.npy", np.column_stack([np.ones(20), np.zeros(20)]))
+    sasgp("fit", "x.npy", "--out", "run", "--encoder", "table", *FAST)
+    model = SASGP.load("run/model.safetensors")
+    np.testing.assert_allclose(model.predict(model.embedding_[:3]), [[1, 0]] * 3, atol=1e-6)
+
+
+def test_overwrite_replaces_the_run_and_nothing_else(home, here, sasgp, error):
+    data = ("fit", home / "images.npy", "--encoder", "table", "--out", "run", *FAST)
+    sasgp(*data)
+    Path("run/notes.txt").write_text("mine")
+    before = Path("run/model.safetensors").read_bytes()
+    assert "--overwrite" in error(*data)
+    assert Path("run/model.safetensors").read_bytes() == before
+    images = np.load(home / "images.npy")
+    SASGP.load("run/model.safetensors").build_index(images.reshape(len(images), -1)).save("run/model.safetensors")
+    assert Path("run/model.neighbours.safetensors").exists()
+    sasgp(*data, "--overwrite", "--random-state", "1")
+    assert Path("run/model.safetensors").read_bytes() != before
+    assert {file.name for file in Path("run").iterdir()} == {*runs.FILES, "notes.txt"}
+
+
+def test_a_folder_of_other_files_is_left_alone(home, here, error):
+    Path("work").mkdir()
+    Path("work/notes.txt").write_text("mine")
+    assert "and no run" in error("fit", home / "images.npy", "--out", "work", *FAST)
+    assert [file.name for file in Path("work").iterdir()] == ["notes.txt"]
+
+
+def test_an_empty_folder_is_used_as_it_is(home, here, sasgp, monkeypatch):
+    Path("work").mkdir()
+    monkeypatch.chdir("work")
+    sasgp("fit", home / "images.npy", "--encoder", "table", "--out", ".", *FAST)
+    assert {file.name for file in Path().iterdir()} == set(runs.FILES)
+
+
+@pytest.mark.parametrize("out", ["file/below", "/proc/run", "file"])
+def test_an_unwritable_place_is_noticed_before_training(home, here, error, monkeypatch, out):
+    Path("file").write_text("")
+    monkeypatch.setattr(SASGP, "fit", lambda *_, **__: pytest.fail("trained for nothing"))
+    assert out.split("/")[-1] in error("fit", home / "images.npy", "--out", out)
+    assert [file.name for file in here.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"), [(KeyboardInterrupt, 130), (NotPositiveDefiniteError("K is not"), 1), (OSError(28, "Full"), 2)]
+)
+def test_a_failed_fit_leaves_nothing_or_a_way_to_go_on(home, here, error, sasgp, monkeypatch, failure, code):
+    monkeypatch.setattr("tempfile.tempdir", str(home))
+
+    def fail(*_, **__):
+        raise failure
+
+    data = ("fit", home / "images.npy", "--encoder", "table", "--out", "runs/new", *FAST)
+    with monkeypatch.context() as patch:
+        patch.setattr(SASGP, "fit", fail)
+        error(*data, code=code)
+    assert not list(here.iterdir())
+    for stage in ((SASGP, "save"), (runs.Embedding, "write")):  # trained by then
+        with monkeypatch.context() as patch:
+            patch.setattr(*stage, fail)
+            assert "--resume" in error(*data, "--overwrite", code=code)
+        assert [file.name for file in Path("runs/new").iterdir()] == ["unfinished"]
+    sasgp("fit", "--resume", "runs/new")
+    assert {file.name for file in Path("runs/new").iterdir()} == set(runs.FILES)
+
+
+def test_an_interrupted_process_leaves_nothing_or_a_way_to_go_on(home, here):
+    tokens = ["fit", f"{home}/images.npy", "--out", "runs/new", "--max-epochs", "1000000"]
+    process = subprocess.Popen([sys.executable, "-m", "sasgp", *tokens], stderr=subprocess.PIPE, text=True)
+    while not Path("runs/new/unfinished/history.jsonl").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    err = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert err.count("\n") == 1
+    if "Nothing half-written is left" in err:  # before training
+        assert not list(here.iterdir())
+    else:
+        assert "Continue it with `sasgp fit --resume" in err
+
+
+def test_a_folder_in_which_another_process_trains_is_taken(home, here, error, sasgp, monkeypatch):
+    fit = SASGP.fit
+
+    def fit_slowly(model, X, **options):
+        with monkeypatch.context() as patch:
+            patch.setattr(SASGP, "fit", fit)
+            assert "not finished" in error("fit", home / "images.npy", "--out", "run", *FAST)
+        return fit(model, X, **options)
+
+    monkeypatch.setattr(SASGP, "fit", fit_slowly)
+    sasgp("fit", home / "images.npy", "--encoder", "table", "--out", "run", *FAST)
+    assert {file.name for file in Path("run").iterdir()} == set(runs.FILES)
+
+
+@pytest.mark.parametrize(("failure", "code"), [(KeyboardInterrupt, 130), (OSError(28, "Full"), 2)])
+def test_a_picture_that_fails_costs_neither_the_numbers_nor_the_run(home, here, capsys, monkeypatch, failure, code):
+    def fail(*_, **__):
+        raise failure
+
+    monkeypatch.setattr("sasgp.plots.training_curve", fail)
+    assert cli.main(["fit", f"{home}/images.npy", "--encoder", "table", "--out", "my run", *FAST]) == code
+    out, err = capsys.readouterr()
+    assert "NLPD" in out
+    assert "Open" not in out.splitlines()
+    assert err.count("\n") == 1
+    assert (
+        "The run is complete. `sasgp explore 'my run'` and `sasgp plot 'my run' --out FOLDER` make its pictures" in err
+    )
+    SASGP.load("my run/model.safetensors")
+
+
+def test_a_bug_in_a_picture_shows_its_traceback_and_keeps_the_model(home, here, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("sasgp.plots.training_curve", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        cli.main(["fit", f"{home}/images.npy", "--encoder", "table", "--out", "run", *FAST])
+    SASGP.load("run/model.safetensors")

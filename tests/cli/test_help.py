@@ -1,0 +1,42 @@
+"""Help: fast, complete, and made from the settings."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from command_line import shell
+
+from sasgp import cli
+
+
+@pytest.mark.parametrize("tokens", [["--help"], ["fit", "--help"], ["--version"], []])
+def test_help_does_not_wait_for_heavy_imports(tokens):
+    code = (
+        "import sys; from sasgp.cli import main; code = main(sys.argv[1:]); "
+        "print({'torch', 'gpytorch', 'sklearn', 'matplotlib', 'plotly', 'polars'} & {*sys.modules}); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *tokens], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_every_setting_is_an_option_with_its_own_help():
+    done = shell("fit", "--help", env=os.environ | {"COLUMNS": "400"})
+    for name in cli.Settings.__dataclass_fields__:
+        assert f"--{name.replace('_', '-')} " in done.stdout
+    assert "Dimensions of the latent space, Q." in done.stdout
+    assert "ANY" not in done.stdout
+    assert "--empty" not in done.stdout
+
+
+@pytest.mark.parametrize("command", ["explore", "plot"])
+def test_help_says_which_rows_are_shown_by_default(command):
+    done = shell(command, "--help", env=os.environ | {"COLUMNS": "400"})
+    assert "By default the points of the run's embedding.csv" in done.stdout
+
+
+def test_the_command_line_is_reproducible_and_shows_progress_by_default():
+    assert (cli.DEFAULTS.random_state, cli.DEFAULTS.verbose) == (0, True)
+    settings = cli.Settings()
+    changed = {name for name, value in vars(settings).items() if getattr(cli.DEFAULTS, name) != value}
+    assert changed == {"latents", "random_state", "verbose"}

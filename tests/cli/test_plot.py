@@ -1,0 +1,30 @@
+"""`sasgp plot`: the figures that are asked for."""
+
+from pathlib import Path
+
+import numpy as np
+
+from sasgp import SASGP
+
+
+def test_plot_draws_what_is_asked_for(home, here, sasgp):
+    everything = {"latent.png", "grid.png", "curve.png", "reconstructions.png", "relevance.png"}
+    for run in ("run", "pictures"):
+        sasgp("plot", home / run, "--out", f"figures/{run}")
+        assert {file.name for file in Path(f"figures/{run}").iterdir()} == everything
+    for flag in everything:
+        flag = flag.removesuffix(".png")
+        sasgp("plot", home / "run", f"--{flag}", "--out", flag)
+        assert [file.name for file in Path(flag).iterdir()] == [f"{flag}.png"]
+    sasgp("plot", home / "run", "--data", home / "table.csv", "--labels", "species", "--reconstructions", "--out", "d")
+    assert Path("d/reconstructions.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_figure_that_a_kernel_does_not_have_is_left_out_unless_asked_for(here, sasgp, error):
+    from gpytorch.kernels import LinearKernel
+
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    SASGP(kernel=LinearKernel(), max_epochs=1).fit(X).save("m.safetensors")
+    assert "left out" in sasgp("plot", "m.safetensors", "--out", "figures")
+    assert not Path("figures/relevance.png").exists()
+    assert "rbf-ard" in error("plot", "m.safetensors", "--relevance", "--out", "figures")

@@ -1,0 +1,68 @@
+"""Held-out rows and metrics, against what they must be."""
+
+import numpy as np
+import pytest
+import torch
+
+from sasgp import SASGP
+from sasgp.data import load
+from sasgp.evaluation import hold_out, knn_cross_validated, pca_rmse, reconstruction, tidy_labels
+
+
+def dataset(tmp_path, X):
+    np.save(tmp_path / "x.npy", X)
+    return load(tmp_path / "x.npy")
+
+
+def test_held_out_rows_are_a_seeded_part_of_the_file(tmp_path):
+    data = dataset(tmp_path, np.arange(400.0).reshape(200, 2))
+    one, again, other = (hold_out(data, None, seed) for seed in (0, 0, 1))
+    assert len(one.test.rows) == 20
+    np.testing.assert_array_equal(one.test.rows, again.test.rows)
+    assert set(one.test.rows) != set(other.test.rows)
+    assert sorted([*one.train.rows, *one.test.rows]) == list(range(200))
+    np.testing.assert_array_equal(one.test.X, data.X[one.test.rows])
+    assert len(hold_out(data, 0.25, 0).test.rows) == 50
+    assert hold_out(data, 0, 0).test is None
+
+
+def test_large_data_stay_on_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr("sasgp.evaluation.MAX_COPIED", 1000)
+    split = hold_out(dataset(tmp_path, np.zeros((200, 2))), None, 0)
+    assert isinstance(split.train.X, np.memmap)
+    assert np.shares_memory(split.train.X, split.train.X.base)
+    assert list(split.test.rows) == list(range(180, 200))
+
+
+def test_reconstruction_is_the_same_in_blocks(monkeypatch):
+    X = np.random.default_rng(0).normal(size=(50, 4))
+    model = SASGP(encoder="table", max_epochs=2, random_state=0).fit(X)
+    whole = reconstruction(model, X, model.embedding_)
+    monkeypatch.setattr("sasgp.evaluation.VALUES_AT_ONCE", 28)  # seven rows
+    in_blocks = reconstruction(model, X, model.embedding_)
+    assert in_blocks.pop("pit") == whole.pop("pit")
+    assert in_blocks == pytest.approx(whole, rel=1e-5)
+    assert pca_rmse(X, X, 4, 0) == pytest.approx(0, abs=1e-12)  # as many components as features
+    assert torch.is_grad_enabled()
+
+
+def test_cross_validated_neighbours_never_vote_for_themselves():
+    # Every point has its twin of the other class: the nearest other point is always wrong
+    Z = np.repeat(np.random.default_rng(0).normal(size=(50, 2)), 2, axis=0)
+    Z += 1e-9 * np.arange(100)[:, None]
+    assert knn_cross_validated(Z, np.tile([0, 1], 50))["knn_1"] < 0.4
+
+
+def test_cross_validation_counts_every_fold_or_none():
+    # Folds of 18 rows leave 14 or 15 to vote: too few for fifteen neighbours in some
+    for n, names in ((18, {"knn_1"}), (19, {"knn_1", "knn_15"})):
+        found = knn_cross_validated(np.random.default_rng(0).normal(size=(n, 2)), np.zeros(n, dtype=np.int64))
+        assert found == dict.fromkeys(names, pytest.approx(1))
+
+
+@pytest.mark.parametrize(
+    ("labels", "tidy"),
+    [([1.0, 2.0], [1, 2]), ([1.5, 2], [1.5, 2]), ([True, False], ["true", "false"]), ([b"a", b"b"], ["a", "b"])],
+)
+def test_labels_are_as_a_file_gives_them_back(labels, tidy):
+    assert tidy_labels(np.array(labels)).tolist() == tidy
