@@ -1,6 +1,6 @@
 """Infinite MNIST: as many handwritten digits as one likes, each an MNIST digit that was deformed and shifted.
 
-    sasgp data infinite-mnist --rows 1000000 --out big.npy
+    python -m studies data infinite-mnist --rows 1000000 --out big.npy
 
 After Loosli, Canu & Bottou (2007). Row i is training digit i mod 60 000, moved along a smooth random field:
 
@@ -11,9 +11,7 @@ deviation one. Everything that row i draws comes from (seed, i) alone, so a row 
 on how they are cut into blocks. The first 60 000 rows are deformed, too.
 """
 
-import secrets
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,8 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from sasgp.data.blocks import slices
+from sasgp.data.files import replacing
 from sasgp.errors import InputError
 
 __all__ = ["InfiniteDigits", "check_request", "write_infinite"]
@@ -29,7 +29,6 @@ N_FIELDS = 1024  # smooth fields to choose two from: a million pairs
 SMOOTH = 4.0  # pixels: about the width of a stroke and a half
 LARGEST = 1.0  # of the amplitude a, in pixels: beyond, a 5 may turn into a 6
 LIMIT = 3.0  # standard deviations that a field reaches at the most
-BLOCK = 4096  # rows at a time
 
 
 class InfiniteDigits:
@@ -108,26 +107,22 @@ def write_infinite(
 ) -> Path:
     """Write rows to a .npy file [n_rows, H, W] and their labels to …labels.npy beside it; returns the latter's path.
 
-    Both are written under temporary names and renamed when they are whole.
+    Both files appear whole or not at all.
     """
     check_request(n_rows, out, seed)
     digits = InfiniteDigits(images, seed)
     label_path = out.with_suffix(".labels.npy")
-    temporary = out.with_name(f".{out.stem}.{secrets.token_hex(4)}.npy")
+    shape = (n_rows, digits.height, digits.width)
     try:
-        with temporary.open("xb") as file:
-            shape = (n_rows, digits.height, digits.width)
-            header = {"descr": npy.dtype_to_descr(np.dtype(np.uint8)), "fortran_order": False, "shape": shape}
-            npy.write_array_header_1_0(file, header)
-            for start in range(0, n_rows, BLOCK):
-                stop = min(start + BLOCK, n_rows)
-                file.write(digits.rows(start, stop).data)
-                update(stop)
-        np.save(label_path, labels[np.arange(n_rows) % len(labels)].astype(np.int64))
-        temporary.replace(out)
+        with replacing(out) as temporary:
+            with temporary.open("wb") as file:
+                header = {"descr": npy.dtype_to_descr(np.dtype(np.uint8)), "fortran_order": False, "shape": shape}
+                npy.write_array_header_1_0(file, header)
+                for block in slices(n_rows, digits.height * digits.width):
+                    file.write(digits.rows(block.start, block.stop).data)
+                    update(block.stop)
+            with replacing(label_path) as labels_file:
+                np.save(labels_file, labels[np.arange(n_rows) % len(labels)].astype(np.int64))
     except OSError as error:
         raise InputError(f"--out must be where files can be written. Got {out}: {error.strerror or error}.") from error
-    finally:
-        with suppress(OSError):  # after success there is none
-            temporary.unlink()
     return label_path

@@ -5,7 +5,7 @@ through, solves with it, the kernel of AA and RA evaluated one after the other, 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gpytorch
@@ -13,11 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Independent, Normal, kl_divergence
 
-from benchmarks.measure import compared, interleaved, markdown, spread
-from benchmarks.step import one_step, random_rows, trainer
 from sasgp.models.encoders import Network
+from studies.benchmarks.measure import compared, interleaved, spread
+from studies.benchmarks.step import one_step, random_rows, trainer
+from studies.records import Record, Run
+from studies.tables import of_rows
 
-__all__ = ["Plain", "plain_estimate", "plain_step", "run", "table"]
+__all__ = ["Plain", "execute", "plain_estimate", "plain_step", "table"]
 
 B, Q = 1024, 2
 SIZES = ((100, 784), (400, 784), (800, 784), (400, 64), (400, 3072))  # A, D
@@ -90,8 +92,9 @@ def plain_step(X: Tensor, *, latents: str, active: int, encoder_noise: float) ->
     return step
 
 
-def run(*, quick: bool) -> dict[str, Any]:
+def execute(run: Run) -> dict[str, Any]:
     """Both steps at every size."""
+    quick = run.settings["quick"]
     rounds, seconds = (3, 0.1) if quick else (11, 0.5)
     rows = []
     for A, D in QUICK_SIZES if quick else SIZES:
@@ -119,9 +122,10 @@ def run(*, quick: bool) -> dict[str, Any]:
     return {"rows": rows}
 
 
-def table(result: dict[str, Any]) -> str:
-    """One line for every size."""
-    return markdown(
+def table(records: Sequence[Record]) -> str:
+    """One line per size."""
+    result = records[0]["results"]
+    return of_rows(
         [
             {
                 **{name: row[name] for name in ("latents", "A", "D")},

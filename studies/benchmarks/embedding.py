@@ -1,7 +1,7 @@
 """An embedding from the start of a process to its end: ours, and UMAP's. `peers` and `quality` compare the two.
 
-    python -m benchmarks.embedding sasgp mnist --epochs 3 --curve
-    python -m benchmarks.embedding umap mnist
+    python -m studies.benchmarks.embedding sasgp mnist --epochs 3 --curve
+    python -m studies.benchmarks.embedding umap mnist
 
 Seconds count from the start of the process, so importing and reading the data are part of them. Where quality is
 evaluated on the way (--curve), the clock stands still meanwhile.
@@ -24,8 +24,9 @@ SUPPORT = 2000  # rows that the decoder is conditioned on, as `support_size` has
 def embedded(method: str, data: str, epochs: int | None = None, *, curve: bool = False) -> dict[str, Any]:
     """What a new process finds out: seconds of fit and of transform of the test rows, and how good the latents are."""
     options = [*(["--epochs", str(epochs)] if epochs else []), *(["--curve"] if curve else [])]
-    command = [sys.executable, "-m", "benchmarks.embedding", method, data, *options, "--started", str(time.time())]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "studies.benchmarks.embedding", method, data, *options]
+    line = [*command, "--started", str(time.time())]
+    done = subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -8,18 +8,20 @@ and Wᵀ diag(g) W are one product there, products with triangular matrices leav
 the batch's Gram matrix takes the place of the residuals.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any
 
 import torch
 
-from benchmarks.measure import compared, interleaved, markdown, spread
-from benchmarks.step import one_step, random_rows, trainer
 from sasgp.models.encoders import HIDDEN
+from studies.benchmarks.measure import compared, interleaved, spread
+from studies.benchmarks.step import one_step, random_rows, trainer
+from studies.records import Record, Run
+from studies.tables import of_rows
 
-__all__ = ["Product", "floor", "products", "run", "table"]
+__all__ = ["Product", "execute", "floor", "products", "table"]
 
 A_SIZES, D_SIZES, B, Q = (100, 400, 800), (64, 784, 3072), 1024, 2
 QUICK_A, QUICK_D = (100, 400), (64, 784)
@@ -97,8 +99,9 @@ def floor(A: int, B: int, D: int, Q: int, networks: int) -> Callable[[], None]:
     return execute
 
 
-def run(*, quick: bool) -> dict[str, Any]:
+def execute(run: Run) -> dict[str, Any]:
     """Floor and step at every size."""
+    quick = run.settings["quick"]
     rounds, seconds = (3, 0.05) if quick else (11, 0.5)
     rows = []
     for D in QUICK_D if quick else D_SIZES:
@@ -125,9 +128,10 @@ def run(*, quick: bool) -> dict[str, Any]:
     return {"rows": rows}
 
 
-def table(result: dict[str, Any]) -> str:
-    """One line for every size."""
-    return markdown(
+def table(records: Sequence[Record]) -> str:
+    """One line per size."""
+    result = records[0]["results"]
+    return of_rows(
         [
             {
                 **{name: row[name] for name in ("latents", "A", "D", "GFLOP")},

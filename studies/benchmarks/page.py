@@ -1,11 +1,8 @@
-"""Figures and tables from the JSONs: what docs/performance.md shows is made here, so that its numbers cannot drift.
+"""Tables and figures of the benchmarks, made from records: what docs/performance.md shows."""
 
-python -m benchmarks figures
-"""
-
-import json
 import math
-import re
+from collections.abc import Callable, Iterable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,15 +13,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, NullFormatter
 
 from sasgp.plots.style import INK, OTHERS, PALETTE, plain
+from studies.catalogue import finished, names, study
+from studies.records import ROOT, Record
 
-__all__ = ["FIGURES", "blocks", "publish", "rendered"]
+__all__ = ["PAGE", "contents", "pictures", "tables"]
 
-ROOT = Path(__file__).parents[1]
-PAGE, IMAGES = ROOT / "docs" / "performance.md", ROOT / "docs" / "images"
-DPI = 130
+PAGE = ROOT / "docs" / "performance.md"
 NAVY, BLUE, GREEN, ROSE = PALETTE[0], PALETTE[1], PALETTE[2], PALETTE[4]
-NOT_MEASURED = "Not measured yet."
-BLOCK = re.compile(r"<!-- (?!end)(\w+) -->\n(.*?)<!-- end -->", re.DOTALL)
 
 
 def floor(result: dict[str, Any]) -> Figure:
@@ -134,43 +129,44 @@ def _plain_logarithmic(axes: Axes, axis: Axis) -> None:
 FIGURES = {"floor": floor, "scaling": scaling, "quality": quality}
 
 
-def rendered(name: str, folder: Path) -> str:
-    """A benchmark's part of the page, from its JSON: where the numbers are from, the table, the figure."""
-    path = folder / f"{name}.json"
-    if not path.exists():
-        return f"{NOT_MEASURED} `python -m benchmarks {name}`"
-    result = json.loads(path.read_text())
-    machine = result["machine"]
-    made = [f"`{result['command']}`" if "command" in result else "", f"{machine['cores']} cores"]
-    made += [f"{machine['threads']} threads" if "threads" in machine else "", machine.get("processor", "")]
-    made += [result["date"][:10] if "date" in result else ""]
-    parts = [
-        import_module(f"benchmarks.{name}").table(result),
-        f"{', '.join(filter(None, made))}; benchmarks/results/{path.name}.",
-    ]
+def _records(name: str, out: Path, quick: bool) -> list[Record]:
+    return finished(study("benchmarks", name), out, quick)
+
+
+def tables(studies: Iterable[str], out: Path, quick: bool) -> dict[str, str]:
+    """The tables of benchmarks, as far as there are records."""
+    found = {name: _records(name, out, quick) for name in studies}
+    return {name: _table(name, records) for name, records in found.items() if records}
+
+
+def _table(name: str, records: list[Record]) -> str:
+    text: str = import_module(f"studies.benchmarks.{name}").table(records)
+    return text
+
+
+def contents(out: Path, quick: bool) -> dict[str, str]:
+    """The parts of the page: a table, where its numbers are from, and a figure."""
+    return {name: _part(name, _records(name, out, quick)) for name in names("benchmarks")}
+
+
+def _part(name: str, records: list[Record]) -> str:
+    command = f"`python -m studies benchmarks {name}`"
+    if not records:
+        return f"Not measured yet: {command}."
+    date, machine = records[0]["date"], records[0]["machine"]
+    made = [command, f"{machine['cores']} cores", f"{machine['threads']} threads" if machine.get("threads") else ""]
+    made += [machine.get("processor") or "", date[:10] if date else ""]
+    text = [_table(name, records), f"{', '.join(filter(None, made))}; studies/results/benchmarks/{name}.json."]
     if name in FIGURES:
-        parts.append(f"![{FIGURES[name].__doc__}](images/performance-{name}.png)")
-    return "\n\n".join(parts)
+        text.append(f"![{FIGURES[name].__doc__}](images/performance-{name}.png)")
+    return "\n\n".join(text)
 
 
-def blocks(page: str) -> dict[str, str]:
-    """The parts of a page that are made, by name."""
-    return {name: text.rstrip("\n") for name, text in BLOCK.findall(page)}
-
-
-def publish(folder: Path, *, docs: bool) -> list[Path]:
-    """Draw what there is a JSON for, into the docs and with the page filled in, or beside the JSONs."""
-    written = []
-    for name, draw in FIGURES.items():
-        source = folder / f"{name}.json"
-        if source.exists():
-            written.append(IMAGES / f"performance-{name}.png" if docs else source.with_suffix(".png"))
-            draw(json.loads(source.read_text())).savefig(written[-1], dpi=DPI)
-    if docs:
-
-        def filled(mark: re.Match[str]) -> str:
-            return f"<!-- {mark[1]} -->\n{rendered(mark[1], folder)}\n<!-- end -->"
-
-        PAGE.write_text(BLOCK.sub(filled, PAGE.read_text()))
-        written.append(PAGE)
-    return written
+def pictures(out: Path, quick: bool) -> dict[str, Callable[[], Figure]]:
+    """The figures that there are records for, by the names of their files."""
+    found = {name: _records(name, out, quick) for name in FIGURES}
+    return {
+        f"performance-{name}.png": partial(FIGURES[name], records[0]["results"])
+        for name, records in found.items()
+        if records
+    }

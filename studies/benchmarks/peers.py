@@ -17,7 +17,7 @@ import gc
 import os
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -29,15 +29,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import sasgp
-from benchmarks.embedding import embedded
-from benchmarks.measure import compared, markdown, number, spread, timed, turns
-from benchmarks.step import DATA
 from sasgp.data import load
 from sasgp.evaluation import hold_out
+from sasgp.gp.linalg import principal_axes
 from sasgp.metrics import rmse
 from sasgp.training.progress import progress_bar
+from studies.benchmarks.embedding import embedded
+from studies.benchmarks.measure import compared, spread, timed, turns
+from studies.benchmarks.step import DATA
+from studies.records import Record, Run
+from studies.tables import number, of_rows
 
-__all__ = ["GPyTorch", "Pyro", "run", "table"]
+__all__ = ["GPyTorch", "Pyro", "execute", "table"]
 
 Q = 2
 SIZES, QUICK_SIZES = (100, 400), (25,)
@@ -67,8 +70,9 @@ class Peer(Protocol):
 
 def principal(X: Tensor) -> Tensor:
     """Leading coordinates, with unit variance: where the peers start from."""
-    U, S, _ = torch.pca_lowrank(X, Q)
-    return U * S / (U * S).std(0)
+    centred = X - X.mean(0)
+    Z = centred @ principal_axes(centred, Q)[1]
+    return Z / Z.std(0)
 
 
 class GPyTorch:
@@ -315,8 +319,9 @@ def against_umap(data: str, rounds: int, ladder: tuple[int, ...]) -> dict[str, A
     return result
 
 
-def run(*, quick: bool) -> dict[str, Any]:
+def execute(run: Run) -> dict[str, Any]:
     """All three comparisons."""
+    quick = run.settings["quick"]
     torch.manual_seed(0)  # the peers draw from torch's global state
     data = "digits" if quick else DATA
     X = np.asarray(hold_out(load(data), None, 0).train.X, np.float32)
@@ -329,8 +334,9 @@ def run(*, quick: bool) -> dict[str, Any]:
     }
 
 
-def table(result: dict[str, Any]) -> str:
+def table(records: Sequence[Record]) -> str:
     """Three tables, one under the other."""
+    result = records[0]["results"]
     data, reached, umap = result["data"], result["RMSE"], result["UMAP"]
     epoch = [
         {
@@ -362,4 +368,4 @@ def table(result: dict[str, Any]) -> str:
         }
         for part, label in (("fit", "process to the end of fit"), ("transform", f"transform of {new:,} new rows"))
     ]
-    return "\n\n".join(markdown(rows) for rows in (epoch, to_target, beside))
+    return "\n\n".join(of_rows(rows) for rows in (epoch, to_target, beside))

@@ -4,20 +4,23 @@ A run of E epochs has a learning rate that rises and falls within those E, so ru
 runs: each has its curve. The clock stands still while a point of a curve is evaluated.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.embedding import embedded
-from benchmarks.measure import markdown
-from benchmarks.step import DATA
 from sasgp.training.progress import progress_bar
+from studies.benchmarks.embedding import embedded
+from studies.benchmarks.step import DATA
+from studies.records import Record, Run
+from studies.tables import of_rows
 
-__all__ = ["run", "table"]
+__all__ = ["execute", "table"]
 
 EPOCHS, QUICK_EPOCHS = (2, 5, 10, 30), (10,)
 
 
-def run(*, quick: bool) -> dict[str, Any]:
+def execute(run: Run) -> dict[str, Any]:
     """A curve for every number of epochs, and UMAP."""
+    quick = run.settings["quick"]
     data, lengths = ("digits", QUICK_EPOCHS) if quick else (DATA, EPOCHS)
     runs = []
     with progress_bar(f"quality  {data}", len(lengths) + 1) as update:
@@ -30,8 +33,9 @@ def run(*, quick: bool) -> dict[str, Any]:
     return {"data": data, "runs": runs, "umap": umap, "UMAP's fit / ours": ratios}
 
 
-def table(result: dict[str, Any]) -> str:
-    """One line for every run, at its end."""
+def table(records: Sequence[Record]) -> str:
+    """One line per run, at its end."""
+    result = records[0]["results"]
     runs = [
         {
             f"on {result['data']}": f"SASGP, {run['epochs']} epochs",
@@ -43,4 +47,4 @@ def table(result: dict[str, Any]) -> str:
         for run, ratio in zip(result["runs"], result["UMAP's fit / ours"], strict=True)
     ]
     umap = result["umap"]
-    return markdown([*runs, dict(zip(runs[0], ("UMAP", umap["fit"], 1, umap["1-NN"], "none"), strict=True))])
+    return of_rows([*runs, dict(zip(runs[0], ("UMAP", umap["fit"], 1, umap["1-NN"], "none"), strict=True))])

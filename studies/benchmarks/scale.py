@@ -6,8 +6,8 @@
 | peak resident memory, N = 10⁶ at D = 784 | 1.2 GB |
 | time of an epoch of 60 000 rows, 2 processes × 1 thread / 1 process × 2 threads | 1.15 |
 
-The file is one of your own (`sasgp data infinite-mnist --rows 1000000 --out big.npy`, then `--file big.npy`), or random
-bytes that are written for the purpose.
+The file is one of your own (`python -m studies data infinite-mnist --rows 1000000 --out big.npy`, then
+`--file big.npy`), or random bytes that are written for the purpose.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.measure import compared, interleaved, markdown, spread, timed, turns
-from benchmarks.step import one_step, random_file, random_rows, trainer
+from studies.benchmarks.measure import compared, interleaved, spread, timed, turns
+from studies.benchmarks.step import one_step, random_file, random_rows, trainer
+from studies.records import Record, Run
+from studies.tables import of_rows
 
-__all__ = ["run", "table"]
+__all__ = ["execute", "table"]
 
 N, D, IN_MEMORY = 10**6, 784, 60_000
 QUICK_N = 10**5
@@ -47,7 +50,7 @@ def from_disk(path: Path, rounds: int, seconds: float) -> dict[str, Any]:
 
 def peak(path: Path, n_rows: int) -> float:
     """Peak resident memory in MB of a process that trains 60 steps on rows of a file and encodes 50 000 of them."""
-    command = [sys.executable, "-m", "benchmarks.scale", "--peak", str(n_rows), "--file", str(path)]
+    command = [sys.executable, "-m", "studies.benchmarks.scale", "--peak", str(n_rows), "--file", str(path)]
     return float(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()[-1])
 
 
@@ -55,9 +58,9 @@ def memory_of_fit(path: Path, n_rows: int, steps: int = 60) -> float:
     """In this process: `fit` as it is, left in the middle of an epoch."""
     from sasgp import SASGP
     from sasgp.data.rows import ArrayRows
-    from sasgp.models.sas import SASDecoder
+    from sasgp.models.sas import SASModel
 
-    forward, X = SASDecoder.forward, np.load(path, mmap_mode="r").reshape(-1, D)[:n_rows]
+    forward, X = SASModel.forward, np.load(path, mmap_mode="r").reshape(-1, D)[:n_rows]
     left = iter(range(steps))
 
     class EnoughError(Exception):
@@ -68,7 +71,7 @@ def memory_of_fit(path: Path, n_rows: int, steps: int = 60) -> float:
             raise EnoughError
         return forward(self, *arguments)
 
-    SASDecoder.forward = limited  # type: ignore[method-assign]
+    SASModel.forward = limited  # type: ignore[method-assign]
     model = SASGP(max_epochs=3, random_state=0)
     with suppress(EnoughError):
         model.fit(X)
@@ -99,7 +102,7 @@ def two_ranks(rounds: int, stretch: int) -> dict[str, Any]:
         port = str(free.getsockname()[1])
 
     def start(threads: int, **environment: str) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "benchmarks.scale", "--worker"]
+        command = [sys.executable, "-m", "studies.benchmarks.scale", "--worker"]
         environment = os.environ | {"OMP_NUM_THREADS": str(threads)} | environment
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
@@ -132,11 +135,12 @@ def two_ranks(rounds: int, stretch: int) -> dict[str, Any]:
     }
 
 
-def run(*, quick: bool, file: Path | None = None) -> dict[str, Any]:
+def execute(run: Run) -> dict[str, Any]:
     """All three."""
+    quick = run.settings["quick"]
     rounds, seconds, stretch = (2, 0.2, 2) if quick else (15, 0.8, 10)
     with tempfile.TemporaryDirectory() as folder:
-        path = file or random_file(Path(folder) / "rows.npy", QUICK_N if quick else N, D)
+        path = Path(run.file) if run.file else random_file(Path(folder) / "rows.npy", QUICK_N if quick else N, D)
         n_rows = len(np.load(path, mmap_mode="r"))
         return {
             "disk": from_disk(path, rounds, seconds),
@@ -145,8 +149,9 @@ def run(*, quick: bool, file: Path | None = None) -> dict[str, Any]:
         }
 
 
-def table(result: dict[str, Any]) -> str:
-    """One line for every ratio."""
+def table(records: Sequence[Record]) -> str:
+    """One line per ratio."""
+    result = records[0]["results"]
     disk, ranks, peaks = result["disk"], result["ranks"], list(result["peak resident memory, MB"].items())
 
     def ratio(part: dict[str, Any]) -> dict[str, Any]:
@@ -158,7 +163,7 @@ def table(result: dict[str, Any]) -> str:
         "epoch, 2 processes × 1 thread / 1 process × 2 threads": (ratio(ranks), 1.15),
         f"peak memory at {rows} rows / at 60,000 rows, {peaks[-1][1]:.0f} MB": (peaks[-1][1] / peaks[0][1], "1200 MB"),
     }
-    return markdown(
+    return of_rows(
         [{"ratio": name, "measured (quartiles)": value, "bound": bound} for name, (value, bound) in named.items()]
     )
 

@@ -7,18 +7,20 @@ bytes in a .npy file that `fit` would leave on disk (up to 64 MiB it reads them 
 import math
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.measure import exponent, interleaved, markdown, spread
-from benchmarks.step import one_step, random_file, random_rows, trainer
 from sasgp.data.rows import POOL_BYTES
+from studies.benchmarks.measure import exponent, interleaved, spread
+from studies.benchmarks.step import one_step, random_file, random_rows, trainer
+from studies.records import Record, Run
+from studies.tables import of_rows
 
-__all__ = ["run", "table"]
+__all__ = ["execute", "table"]
 
 BASE = {"active_set_size": 400, "batch_size": 1024, "n_components": 2}
 NAMES = {"A": "active_set_size", "B": "batch_size", "Q": "n_components"}
@@ -39,8 +41,9 @@ def with_threads(n: int, step: Callable[[], object]) -> Callable[[], object]:
     return call
 
 
-def run(*, quick: bool) -> dict[str, Any]:
+def execute(run: Run) -> dict[str, Any]:
     """One sweep after the other; within a sweep the sizes take turns."""
+    quick = run.settings["quick"]
     rounds, seconds = (3, 0.1) if quick else (7, 0.5)
     threads = torch.get_num_threads()
     sweeps: dict[str, Any] = {}
@@ -83,9 +86,10 @@ def run(*, quick: bool) -> dict[str, Any]:
     return {"base": BASE | {"D": D}, "sweeps": sweeps}
 
 
-def table(result: dict[str, Any]) -> str:
-    """One line for every size that varies."""
-    return markdown(
+def table(records: Sequence[Record]) -> str:
+    """One line per size that varies."""
+    result = records[0]["results"]
+    return of_rows(
         [
             {
                 "varies": name,

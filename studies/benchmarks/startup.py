@@ -2,11 +2,14 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.measure import compared, interleaved, markdown, spread
+from studies.benchmarks.measure import compared, interleaved, spread
+from studies.records import Record, Run
+from studies.tables import of_rows
 
-__all__ = ["run", "table"]
+__all__ = ["execute", "table"]
 
 COMMANDS = {
     "sasgp --help": ["-m", "sasgp", "--help"],
@@ -18,8 +21,9 @@ COMMANDS = {
 AGAINST = 'python -c "import torch"'
 
 
-def run(*, quick: bool) -> dict[str, Any]:
+def execute(run: Run) -> dict[str, Any]:
     """Every command, in turns."""
+    quick = run.settings["quick"]
 
     def process(arguments: list[str]) -> Any:
         return lambda: subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
@@ -33,9 +37,10 @@ def run(*, quick: bool) -> dict[str, Any]:
     }
 
 
-def table(result: dict[str, Any]) -> str:
-    """One line for every command."""
-    return markdown(
+def table(records: Sequence[Record]) -> str:
+    """One line per command."""
+    result = records[0]["results"]
+    return of_rows(
         [
             {
                 "process": f"`{row['command']}`",

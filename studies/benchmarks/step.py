@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sasgp import SASGP
 from sasgp.data.rows import ArrayRows
-from sasgp.models.sas import SASDecoder
+from sasgp.models.sas import SASModel
 from sasgp.training import initialise
 from sasgp.training.loop import Ranks, Training
 
@@ -42,7 +42,7 @@ def trainer(array: Any, *, ranks: Ranks | None = None, **settings: Any) -> Train
     mean, variance = some.mean(0), float(some.var(0).mean())
     D, Q = array.shape[1], int(model.n_components)
     encoder = initialise.network(model, mean, torch.tensor(variance**0.5), 0)
-    decoder = SASDecoder(
+    decoder = SASModel(
         encoder,
         initialise.kernel(model, encoder, rows, variance, 0),
         noise=initialise.noise(D, Q) * variance,

@@ -1,5 +1,5 @@
-"""The paper's tables and figures, made with the public API: `sasgp reproduce table1`.
+"""The paper's tables and figures: `python -m studies paper table1`.
 
-`experiments` says what is run, `running` runs it, a JSON file each, and `published` has the paper's numbers to stand
-beside. `ablation` and `pca` are models that exist for comparison only.
+`listing` says what is run, `training` does it, and `published` has the paper's numbers to stand beside ours. `results`
+finds the records, `page` and `figures` show them. `ablation`, `pca` and `peers` are models to compare with.
 """

@@ -8,33 +8,33 @@ that they are the same arithmetic.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from sasgp.estimators import SASGP
-from sasgp.models.sas import SASDecoder
+from sasgp import SASGP
+from sasgp.models.sas import SASModel
 
 __all__ = ["FirstTerm", "SecondTerm"]
 
 
-class FirstTermDecoder(SASDecoder):
+class FirstTermModel(SASModel):
     """N/A · [ F + Σ_{n∈A} log p(z_n) ]: the exact GP-LVM of the active set alone, for all N rows."""
 
     def forward(self, X: Tensor, rows: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
-        """Negative objective in nats for each entry of the data."""
+        """Negative objective in nats per value."""
         A = self.active_set_size
         assert A is not None
-        # B = N = A leaves no rest. The loss is for each entry, so that the factor N/A is in it already
+        # B = N = A leaves no rest. The loss is per value, so that the factor N/A is in it already
         return super().forward(X[:A], rows[:A], A, generator)
 
 
-class SecondTermDecoder(SASDecoder):
+class SecondTermModel(SASModel):
     """L̂(N) − L̂(A) = (N−A)/(B−A) · S + (N−A)/B · Σ_{n∈batch} log p(z_n): the active set only predicts."""
 
     def forward(self, X: Tensor, rows: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
-        """Negative objective in nats for each entry of the data."""
+        """Negative objective in nats per value."""
         A, state = self.active_set_size, generator.get_state()
         assert A is not None
         whole = super().forward(X, rows, n_total, generator)
@@ -43,26 +43,14 @@ class SecondTermDecoder(SASDecoder):
 
 
 @dataclass(eq=False, repr=False)
-class _Ablated(SASGP):
-    """SASGP whose model has another objective."""
-
-    _DECODER: ClassVar[type[SASDecoder]] = SASDecoder
-
-    def _start(self, *arguments: Any, **options: Any) -> Any:
-        model = super()._start(*arguments, **options)
-        model.__class__ = self._DECODER  # same parameters, same start; the loss alone differs
-        return model
-
-
-@dataclass(eq=False, repr=False)
-class FirstTerm(_Ablated):
+class FirstTerm(SASGP):
     """SASGP trained with log p(X_A|Z_A) only."""
 
-    _DECODER = FirstTermDecoder
+    _MODEL: ClassVar[type[SASModel]] = FirstTermModel
 
 
 @dataclass(eq=False, repr=False)
-class SecondTerm(_Ablated):
+class SecondTerm(SASGP):
     """SASGP trained with the predictive densities of the rest only."""
 
-    _DECODER = SecondTermDecoder
+    _MODEL: ClassVar[type[SASModel]] = SecondTermModel

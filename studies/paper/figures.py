@@ -1,4 +1,4 @@
-"""Figures made of the files that runs left."""
+"""Figures made from records."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,9 +9,9 @@ from matplotlib.figure import Figure, FigureBase
 from matplotlib.lines import Line2D
 
 from sasgp.plots.style import INK, PALETTE, UNCERTAINTY, plain
-from sasgp.reproduction.experiments import EXPERIMENTS, FIG5_BATCHES, Run
-from sasgp.reproduction.results import NAMES, Results, model_name, place
-from sasgp.reproduction.running import Record
+from studies.paper.listing import FIG5_BATCHES, STUDIES, Training
+from studies.paper.results import NAMES, Results, model_name, place
+from studies.records import Record
 
 __all__ = ["CAN_DRAW", "CAPTIONS", "DRAW", "caption"]
 
@@ -50,20 +50,21 @@ def caption(name: str, results: Results) -> str:
 # ---------------------------------------------------------------------------------------------------- curves
 
 
-def _curves(results: Results, name: str) -> list[tuple[Run, Record]]:
+def _curves(results: Results, name: str) -> list[tuple[Training, Record]]:
     """Runs whose times are known, with the record of their first seed."""
-    runs = [(run, results.records(run.name)) for run in EXPERIMENTS[name](0) if "quality" in run.measures]
-    return [(run, records[0]) for run, records in runs if records and "cpu_seconds" in records[0]]
+    runs = [(run, results.records(run.name)) for run in STUDIES[name](0) if "quality" in run.measures]
+    return [(run, records[0]) for run, records in runs if records and "cpu_seconds" in records[0]["results"]]
 
 
 def _draw_curve(axes: Axes, record: Record, **style: Any) -> None:
-    seconds, loss = ([epoch[key] for epoch in record["curve"]] for key in ("seconds", "loss"))
-    at_work = record["cpu_seconds"] / record["seconds"]  # the share of the time, with others on the machine
+    results = record["results"]
+    seconds, loss = ([epoch[key] for epoch in results["curve"]] for key in ("seconds", "loss"))
+    at_work = results["cpu_seconds"] / results["seconds"]  # the share of the time, with others on the machine
     x, y = [at_work * value for value in seconds], [-value for value in loss]
     axes.plot(x, y, marker="o" if len(loss) < 2 else None, **style)
 
 
-def _finish(axes: Axes, x: str, y: str = "objective (nats for each value)") -> None:
+def _finish(axes: Axes, x: str, y: str = "objective (nats per value)") -> None:
     axes.set(xlabel=x, ylabel=y)
     plain(axes)
     axes.grid(color="#e5e5e5", lw=0.8)
@@ -81,8 +82,8 @@ def fig2(results: Results) -> Figure:
     figure = Figure(figsize=(10, 4), layout="constrained")
     panels = dict(zip(("point", "bayesian"), figure.subplots(1, 2, sharey=True), strict=True))
     for run, record in sorted(_curves(results, "fig2"), key=lambda found: found[0].settings["active_set_size"]):
-        A = run.settings["active_set_size"]
-        _draw_curve(panels[run.settings["latents"]], record, color=_colour(A), lw=1.8, label=f"A = {A}")
+        A = run.parameters["active_set_size"]
+        _draw_curve(panels[run.parameters["latents"]], record, color=_colour(A), lw=1.8, label=f"A = {A}")
     for latents, axes in panels.items():
         axes.set_title(f"{latents} latents", loc="left", color=INK, fontsize=10)
         axes.set_xscale("log")
@@ -100,10 +101,10 @@ def fig5(results: Results) -> Figure:
         axes.sharey(left[0])
     for run, record in _curves(results, "fig5"):
         sas = run.estimator == "SASGP"
-        A = run.settings["active_set_size" if sas else "n_inducing"]
+        A = run.parameters["active_set_size" if sas else "n_inducing"]
         style = {"color": _colour(A), "lw": 1.8, "ls": "-" if sas else "--"}
         label = f"{'SAS, A' if sas else 'inducing, M'} = {A}"
-        _draw_curve(panels[run.settings["batch_size"]], record, label=label, **style)
+        _draw_curve(panels[run.parameters["batch_size"]], record, label=label, **style)
     for B, axes in panels.items():
         axes.set_title(f"batches of {B}", loc="left", color=INK, fontsize=10)
         axes.set_xscale("log")
@@ -123,26 +124,26 @@ def fig5(results: Results) -> Figure:
             label="SAS$_A$, ± two standard errors",
         )
     right.set_title("one model, four estimates", loc="left", color=INK, fontsize=10)
-    _finish(right, "size of the active set, A", "log p(X|Z) (nats for each value)")
+    _finish(right, "size of the active set, A", "log p(X|Z) (nats per value)")
     return figure
 
 
 def _evidence(results: Results) -> list[Record]:
-    found = (record["metrics"] for records in results.of("fig5").values() for record in records)
+    found = (record["results"]["metrics"] for records in results.of("fig5").values() for record in records)
     return [metrics for metrics in found if "exact" in metrics]
 
 
 # ---------------------------------------------------------------------------------------------------- latent spaces
 
 
-def _kept(results: Results, name: str) -> list[tuple[Run, dict[str, Any]]]:
+def _kept(results: Results, name: str) -> list[tuple[Training, dict[str, Any]]]:
     """Runs with the arrays that they kept; of models with inducing points the largest alone."""
     kept = {}
-    for run in sorted(EXPERIMENTS[name](0), key=place):
+    for run in sorted(STUDIES[name](0), key=place):
         path = results.out / f"{run.title}.npz"
         if results.records(run.name) and path.exists():
             with np.load(path) as arrays:
-                kept["inducing" if "n_inducing" in run.settings else run.name] = run, dict(arrays)
+                kept["inducing" if "n_inducing" in run.parameters else run.name] = run, dict(arrays)
     return list(kept.values())
 
 
@@ -166,7 +167,7 @@ def _latent_spaces(name: str) -> Callable[[Results], Figure]:
 def layouts(results: Results) -> Figure:
     """Test rows where each method puts them."""
     found = {(run.data, model_name(run)): arrays for run, arrays in _kept(results, "layouts")}
-    runs = sorted(EXPERIMENTS["layouts"](0), key=lambda run: place(run)[1:])
+    runs = sorted(STUDIES["layouts"](0), key=lambda run: place(run)[1:])
     columns = [name for name in dict.fromkeys(map(model_name, runs)) if any(name == other for _, other in found)]
     sets = list(dict.fromkeys(data for data, _ in found))
     figure = Figure(figsize=(2.4 * len(columns) + 1, 2.7 * len(sets)), layout="constrained")
@@ -195,14 +196,14 @@ def tradeoff(results: Results) -> Figure:
     """Neighbours against density, by the weight of staying near the layout."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
-    points = [(weight, records[0]["metrics"]) for weight, records in results.by_weight()]
+    points = [(weight, records[0]["results"]["metrics"]) for weight, records in results.by_weight()]
     for metric, label, colour in (("knn_1", "1-NN", PALETTE[0]), ("knn_15", "15-NN", PALETTE[1])):
         found = [(metrics["nlpd"], metrics[metric]) for _, metrics in points]
         axes.plot(*zip(*found, strict=True), marker="o", ms=4, color=colour, label=label)
     for weight, metrics in points:
         at = (metrics["nlpd"], metrics["knn_1"])
         axes.annotate(f"λ = {weight:g}", at, xytext=(4, -11), textcoords="offset points", color=INK, fontsize=8)
-    _finish(axes, "NLPD of test rows (nats for each value; left is better)", "accuracy")
+    _finish(axes, "NLPD of test rows (nats per value; left is better)", "accuracy")
     return figure
 
 

@@ -1,25 +1,22 @@
-"""Tables in Markdown, made of the files that runs left: the same text for the terminal and for the page.
+"""Tables of the paper's studies, made from records: the same text for the terminal and for docs/reproduction.md."""
 
-A page has a pair of markers for every block, and what stands between them is written by `sasgp reproduce`:
-
-    <!-- table1: written by sasgp reproduce -->
-    <!-- end of table1 -->
-"""
-
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 
-from sasgp.cli import files
-from sasgp.errors import InputError
-from sasgp.reproduction import figures, published
-from sasgp.reproduction.experiments import EPOCHS, EXPERIMENTS, SIZES
-from sasgp.reproduction.results import NAMES, Results, model_name, place
-from sasgp.reproduction.running import FEWER, Record
+from matplotlib.figure import Figure
 
-__all__ = ["blocks", "filled", "table", "tables", "write"]
+from studies.paper import figures, published
+from studies.paper.listing import EPOCHS, SIZES, STUDIES
+from studies.paper.results import NAMES, Results, model_name, place
+from studies.records import ROOT, Record
+from studies.tables import NOTHING, mean_and_deviation, table
 
+__all__ = ["PAGE", "contents", "pictures", "tables"]
+
+PAGE = ROOT / "docs" / "reproduction.md"
+FEWER = 400  # support points, beside the 2000 of the other tables
 STRUCTURE = (
     ("trust", "trustworthiness"),
     ("continuity", "continuity"),
@@ -27,37 +24,20 @@ STRUCTURE = (
     ("triplets", "triplets"),
     ("silhouette", "silhouette"),
 )
-NOTHING = "–"
-DPI = 110
-
-
-# ---------------------------------------------------------------------------------------------------- numbers
 
 
 def value(records: Sequence[Record], metric: str, digits: int = 4) -> str:
-    """Mean ± standard deviation over seeds; of one seed the number."""
-    found = [record["metrics"][metric] for record in records if metric in record["metrics"]]
-    if not found:
-        return NOTHING
-    spread = f" ± {stdev(found):.{digits}f}" if len(found) > 1 else ""
-    return f"{mean(found):.{digits}f}{spread}".replace("-", "−")
+    """A metric over seeds."""
+    found = (record["results"]["metrics"] for record in records)
+    return mean_and_deviation([metrics[metric] for metrics in found if metric in metrics], digits)
 
 
 def _seconds(records: Sequence[Record]) -> str:
-    found = [record["cpu_seconds"] for record in records if "cpu_seconds" in record]
+    found = [record["results"]["cpu_seconds"] for record in records if "cpu_seconds" in record["results"]]
     return f"{mean(found):.0f}" if found else NOTHING
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table whose columns are also straight in a terminal."""
-    lines = [list(header), *map(list, rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
-    text = ["| " + " | ".join(f"{cell:<{w}}" for cell, w in zip(line, widths, strict=True)) + " |" for line in lines]
-    text.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
-    return "\n".join(text)
-
-
-# ---------------------------------------------------------------------------------------------------- tables
+# ---- tables ----
 
 
 def table1(results: Results) -> str:
@@ -72,7 +52,8 @@ def table1(results: Results) -> str:
                     paper = published.reconstruction(data, latents, metric, A)
                     line += [f"{paper:.3f}", value(records, metric)]
                     if records:
-                        cells, better = cells + 1, better + (mean(r["metrics"][metric] for r in records) < paper)
+                        ours = mean(record["results"]["metrics"][metric] for record in records)
+                        cells, better = cells + 1, better + (ours < paper)
                 rows.append([*line, str(len(records))])
     header = ["", "latents", "A", "RMSE, paper", "RMSE", "MAE, paper", "MAE", "NLPD, paper", "NLPD", "seeds"]
     return f"{table(header, rows)}\n\nOurs is below the paper's in {better} of {cells} cells."
@@ -93,9 +74,9 @@ def support(results: Results) -> str:
 def table2(results: Results) -> str:
     """Nearest neighbours in the latent space, beside other models."""
     rows = []
-    for run in sorted(EXPERIMENTS["table2"](0), key=place):
+    for run in sorted(STUDIES["table2"](0), key=place):
         records = results.records(run.name)
-        point = run.settings.get("latents") == "point"
+        point = run.parameters.get("latents") == "point"
         paper = None if point else published.ONE_NN.get(run.data, {}).get(run.estimator)
         accuracy = NOTHING if paper is None else f"{paper:.2f}"
         ours = [value(records, metric) for metric in ("knn_1", "knn_15", "rmse", "nlpd")]
@@ -114,7 +95,7 @@ def _compared(results: Results, lines: Iterable[tuple[str, str]], first: str) ->
 
 def ablation(results: Results) -> str:
     """Eq. 6 with one of its terms."""
-    runs = EXPERIMENTS["ablation"](0)
+    runs = STUDIES["ablation"](0)
     lines = [("both terms" if run.estimator == "SASGP" else model_name(run), run.name) for run in runs]
     return _compared(results, lines, "objective")
 
@@ -122,33 +103,34 @@ def ablation(results: Results) -> str:
 def appendix(results: Results) -> str:
     """More latent dimensions."""
     lines = [("2", "table1-mnist-bayesian-A400")]
-    lines += [(str(run.settings["n_components"]), run.name) for run in EXPERIMENTS["appendix"](0)]
+    lines += [(str(run.parameters["n_components"]), run.name) for run in STUDIES["appendix"](0)]
     return _compared(results, lines, "dimensions")
 
 
-def evidence(results: Results) -> str:
+def evidence(all_results: Results) -> str:
     """SAS_A beside the exact evidence."""
     rows, notes = [], []
-    for record in (record for records in results.of("fig5").values() for record in records):
-        if "exact" in record["metrics"]:
-            notes += [record["note"]] if "note" in record else []
-            for name, found in record["metrics"].items():
+    for record in (record for records in all_results.of("fig5").values() for record in records):
+        results = record["results"]
+        if "exact" in results["metrics"]:
+            notes += [results["note"]] if "note" in results else []
+            for name, found in results["metrics"].items():
                 error = f" ± {found['standard_error_per_value']:.4f}" if found["n_estimates"] > 1 else ""
                 rows.append(
                     [name, f"{found['per_value']:.4f}{error}", f"{found['seconds'] / found['n_estimates']:.1f}"]
                 )
-    return "\n\n".join([table(["", "nats for each value", "seconds"], rows), *notes])
+    return "\n\n".join([table(["", "nats per value", "seconds"], rows), *notes])
 
 
 def neighbours(results: Results) -> str:
     """Neighbourhoods, densities and times of one model, beside what people use for either."""
     first, last = ["", "model", "1-NN", "15-NN", "RMSE", "NLPD"], ["fit, CPU s", "transform, CPU s", "seeds"]
     rows = []
-    for run in sorted(EXPERIMENTS["layouts"](0), key=place):
+    for run in sorted(STUDIES["layouts"](0), key=place):
         records = results.records(run.name)
         if not records:
             continue
-        parts = {"": "", "refined_": ", refined"} if "refined_knn_1" in records[0]["metrics"] else {"": ""}
+        parts = {"": "", "refined_": ", refined"} if "refined_knn_1" in records[0]["results"]["metrics"] else {"": ""}
         for prefix, words in parts.items():
             metrics = [value(records, f"{prefix}{metric}") for metric in ("knn_1", "knn_15", "rmse", "nlpd")]
             metrics += [value(records, f"{prefix}{metric}", 3) for _, metric in STRUCTURE]
@@ -158,15 +140,15 @@ def neighbours(results: Results) -> str:
 
 
 def weights(results: Results) -> str:
-    """What the weight of staying near the layout buys, and what it costs."""
+    """What the layout weight buys, and what it costs."""
     rows = []
     for weight, records in results.by_weight():
         metrics = [value(records, metric) for metric in ("knn_1", "knn_15", "rmse", "nlpd")]
         rows.append([f"{weight:g}", *metrics, value(records, "trustworthiness"), value(records, "triplets")])
-    return table(["neighbours", "1-NN", "15-NN", "RMSE", "NLPD", "trustworthiness", "triplets"], rows)
+    return table(["layout_weight", "1-NN", "15-NN", "RMSE", "NLPD", "trustworthiness", "triplets"], rows)
 
 
-# ---------------------------------------------------------------------------------------------------- the page
+# ---- the page ----
 
 TABLES = {
     "table1": (table1, support),
@@ -179,57 +161,37 @@ TABLES = {
 }
 
 
-def tables(results: Results, experiments: Iterable[str]) -> dict[str, str]:
-    """The tables of experiments by the names of their blocks, as far as there are results."""
-    return {make.__name__: make(results) for name in experiments if results.of(name) for make in TABLES.get(name, ())}
+def tables(studies: Iterable[str], out: Path, quick: bool) -> dict[str, str]:
+    """The tables of studies by the names of their parts, as far as there are records."""
+    return _tables(Results(out, quick=quick), studies)
 
 
-def blocks(results: Results) -> dict[str, str]:
-    """All that `sasgp reproduce` writes into a page: tables, figures, and what has not been run."""
-    missing = {
-        make.__name__: f"Not run yet: `sasgp reproduce {name}`." for name, makers in TABLES.items() for make in makers
-    }
-    pictures = {
+def _tables(results: Results, studies: Iterable[str]) -> dict[str, str]:
+    return {make.__name__: make(results) for name in studies if results.of(name) for make in TABLES.get(name, ())}
+
+
+def contents(out: Path, quick: bool) -> dict[str, str]:
+    """The parts of the page: tables, figures, and what has not been run."""
+    results = Results(out, quick=quick)
+    missing = {make.__name__: _not_run(name) for name, makers in TABLES.items() for make in makers}
+    shown = {
         name: f"![{figures.CAPTIONS[name]}.](images/reproduction-{name}.png)\n\n{figures.caption(name, results)}"
         if figures.CAN_DRAW[name](results)
-        else f"Not run yet: `sasgp reproduce {name}`."
+        else _not_run(name)
         for name in figures.CAPTIONS
     }
-    return missing | tables(results, TABLES) | pictures
+    return missing | _tables(results, TABLES) | shown
 
 
-def filled(page: str, contents: Mapping[str, str]) -> str:
-    """A page with its blocks written anew."""
-    for name, content in contents.items():
-        marked = re.compile(rf"(<!-- {name}: [^\n]*-->\n).*?(<!-- end of {name} -->)", re.DOTALL)
-        found = list(marked.finditer(page))
-        if len(found) != 1:
-            raise InputError(
-                f"--report needs a page with the marker <!-- {name}: … --> once, and <!-- end of {name} --> after it. "
-                f"Got {len(found)} of them; add what is missing, or name a file that does not exist."
-            )
-        page = f"{page[: found[0].end(1)]}{content}\n{page[found[0].start(2) :]}"
-    return page
+def _not_run(name: str) -> str:
+    return f"Not run yet: `python -m studies paper {name}`."
 
 
-def write(results: Results, page: Path) -> list[Path]:
-    """Write tables into a page, which is made where there is none, and figures into its folder images."""
-    contents = blocks(results)
-    if not page.exists():
-        marks = (f"<!-- {name}: written by sasgp reproduce -->\n<!-- end of {name} -->\n" for name in contents)
-        text = "\n".join(["# The paper's experiments\n", *marks])
-    else:
-        text = page.read_text(encoding="utf-8")
-    text = filled(text, contents)
-    folder = page.parent / "images"
-    with files.writable(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    written = [page]
-    for name, draw in figures.DRAW.items():
-        if figures.CAN_DRAW[name](results):
-            written.append(folder / f"reproduction-{name}.png")
-            with files.replacing(written[-1]) as file:
-                draw(results).savefig(file, dpi=DPI)
-    with files.replacing(page) as file:
-        file.write_text(text, encoding="utf-8")
-    return written
+def pictures(out: Path, quick: bool) -> dict[str, Callable[[], Figure]]:
+    """The figures that there are records for, by the names of their files."""
+    results = Results(out, quick=quick)
+    return {
+        f"reproduction-{name}.png": partial(draw, results)
+        for name, draw in figures.DRAW.items()
+        if figures.CAN_DRAW[name](results)
+    }

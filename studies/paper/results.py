@@ -1,10 +1,10 @@
 """What finished runs have left, read back."""
 
-import re
 from pathlib import Path
 
-from sasgp.reproduction.experiments import EPOCHS, EXPERIMENTS, Run, queue
-from sasgp.reproduction.running import Record, finished
+from studies import records
+from studies.paper.listing import EPOCHS, STUDIES, Training, runs
+from studies.records import Record
 
 __all__ = ["NAMES", "Results", "model_name", "place"]
 
@@ -19,36 +19,36 @@ class Results:
     Parameters
     ----------
     out
-        The folder with their files. Those that were made with other settings than asked for now do not count.
+        The folder with the records. Those with other settings than asked for now do not count.
     quick
         Whether they are a rehearsal's.
     """
 
     def __init__(self, out: Path, *, quick: bool = False) -> None:
         self.out = out
-        seeds = {int(found[1]) for path in out.glob("*.json") if (found := re.search(r"-seed(\d+)\.json$", path.name))}
+        asked = {run.title: run for seed in records.seeds(out) for name in STUDIES for run in runs(name, seed, quick)}
         self._records: dict[str, list[Record]] = {}
-        for run in queue(EXPERIMENTS, sorted(seeds), quick=quick):
-            if (record := finished(run, out)) is not None:
+        for run in asked.values():
+            if (record := records.finished(run, out)) is not None:
                 self._records.setdefault(run.name, []).append(record)
 
     def records(self, name: str) -> list[Record]:
         """Of a run's name, one for each seed."""
         return self._records.get(name, [])
 
-    def of(self, experiment: str) -> dict[str, list[Record]]:
-        """Records of the runs of an experiment that are finished, by their names and in their order."""
-        return {run.name: found for run in EXPERIMENTS[experiment](0) if (found := self.records(run.name))}
+    def of(self, study: str) -> dict[str, list[Record]]:
+        """Records of the runs of a study that are finished, by their names and in their order."""
+        return {run.name: found for run in STUDIES[study](0) if (found := self.records(run.name))}
 
     def by_weight(self) -> list[tuple[float, list[Record]]]:
-        """Records of the trade-off by how much weight staying near the layout had."""
+        """Records of the trade-off by their layout weight."""
         found = self.of("tradeoff").values()
-        return sorted((records[0]["run"]["settings"]["neighbours"], records) for records in found)
+        return sorted((records[0]["settings"]["parameters"]["layout_weight"], records) for records in found)
 
 
-def model_name(run: Run) -> str:
+def model_name(run: Training) -> str:
     """What tables and figures call a model."""
-    settings = run.settings
+    settings = run.parameters
     if "init" in settings:
         return f"{run.estimator} from {LAYOUTS[settings['init']]}"
     return {
@@ -65,7 +65,7 @@ def model_name(run: Run) -> str:
     }[run.estimator]
 
 
-def place(run: Run) -> tuple[int, int, int]:
+def place(run: Training) -> tuple[int, int, int]:
     """Where a model stands among others: by data set, kind and size."""
     kinds = ("SASGP", "UMAP", "TSNE", "BayesianGPLVM", "VAE", "Autoencoder", "GPLVM", "PCA")
-    return list(EPOCHS).index(run.data), kinds.index(run.estimator), run.settings.get("n_inducing", 0)
+    return list(EPOCHS).index(run.data), kinds.index(run.estimator), run.parameters.get("n_inducing", 0)

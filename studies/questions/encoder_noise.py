@@ -1,27 +1,40 @@
-"""What noise on the encoder's input does: digits and oil flow, default settings, encoder_noise 0 and 1.
+"""What noise on the encoder's input does, on digits and oil flow with default settings.
 
-    SASGP_DATA=data python experiments/encoder_noise.py
-
-Each run leaves experiments/results/encoder-noise-{data}-{noise}-seed{S}.json; finished runs are skipped. Metrics are of
-the test rows through the latent space.
+Metrics are of the test rows through the latent space.
 """
 
-import json
-from pathlib import Path
-
-import numpy as np
+from collections.abc import Sequence
+from typing import Any
 
 from sasgp import SASGP
 from sasgp.data import load
 from sasgp.metrics import knn_accuracy, rmse
+from studies.records import Record, Run
+from studies.tables import mean_and_deviation
+from studies.tables import table as markdown
 
-RESULTS = Path(__file__).parent / "results"
+DATA, NOISES = ("digits", "oil-flow"), (0.0, 1.0)
+METRICS = ("1-NN", "RMSE", "NLPD, test", "NLPD, training")
 
 
-def run(name: str, noise: float, seed: int) -> dict[str, object]:
+def runs(seed: int, quick: bool) -> list[Run]:
+    """With and without noise."""
+    return [
+        Run(
+            f"encoder-noise-{data}-{noise:g}",
+            {"data": data, "encoder_noise": noise, "max_epochs": 1 if quick else None},
+            seed,
+        )
+        for data in (DATA[:1] if quick else DATA)
+        for noise in NOISES
+    ]
+
+
+def execute(run: Run) -> dict[str, Any]:
     """Train once and measure."""
-    data = load(name)
-    model = SASGP(encoder_noise=noise, random_state=seed).fit(data.X)
+    settings = dict(run.settings)
+    data = load(settings.pop("data"))
+    model = SASGP(**settings, random_state=run.seed).fit(data.X)
     Z_test = model.transform(data.X_test)
     metrics = {
         "1-NN": knn_accuracy(model.embedding_, data.y, Z_test, data.y_test),
@@ -29,21 +42,16 @@ def run(name: str, noise: float, seed: int) -> dict[str, object]:
         "NLPD, test": -model.score_samples(data.X_test, n_samples=0).mean() / data.X.shape[1],
         "NLPD, training": -model.score_samples(data.X, n_samples=0).mean() / data.X.shape[1],
     }
-    return {"settings": model.get_params(), "metrics": metrics, "seconds": model.history_[-1]["seconds"]}
+    return {"parameters": model.get_params(), "metrics": metrics, "seconds": model.history_[-1]["seconds"]}
 
 
-if __name__ == "__main__":
-    RESULTS.mkdir(exist_ok=True)
-    for name in ("digits", "oil-flow"):
-        for noise in (0.0, 1.0):
-            runs = []
-            for seed in (0, 1, 2):
-                path = RESULTS / f"encoder-noise-{name}-{noise:g}-seed{seed}.json"
-                if not path.exists():
-                    text = json.dumps(run(name, noise, seed), indent=1)
-                    partial = path.with_suffix(".partial")
-                    partial.write_text(text)
-                    partial.rename(path)
-                runs.append(json.loads(path.read_text())["metrics"])
-            summary = {key: np.array([metrics[key] for metrics in runs]) for key in runs[0]}
-            print(name, noise, {key: f"{v.mean():.4f} ± {v.std(ddof=1):.4f}" for key, v in summary.items()}, flush=True)
+def table(records: Sequence[Record]) -> str:
+    """Mean and deviation over seeds."""
+    rows = []
+    for data in DATA:
+        for noise in NOISES:
+            asked = [r for r in records if (r["settings"]["data"], r["settings"]["encoder_noise"]) == (data, noise)]
+            found = [record["results"]["metrics"] for record in asked]
+            cells = [mean_and_deviation([metrics[name] for metrics in found]) for name in METRICS]
+            rows += [[data, f"{noise:g}", *cells, str(len(found))]] if found else []
+    return markdown(["", "encoder_noise", *METRICS, "seeds"], rows)

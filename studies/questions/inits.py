@@ -1,41 +1,49 @@
-"""Where the latent space starts: quality and time of every `init`, by name, on data of several kinds.
+"""Where the latent space starts: quality and time of every `init` on data of several kinds.
 
-    SASGP_DATA=data python experiments/layouts.py digits oil-flow iris wine --seeds 0 1 2
-    SASGP_DATA=data python experiments/layouts.py mnist --inits pca umap --epochs 15 --layouts runs/layouts
-
-Each run leaves experiments/results/layout-{data}-{init}-seed{S}.json, with another --rate layout-{data}-{init}-rate{R}-
-seed{S}.json; finished runs are skipped. Layouts are computed
-once for a data set and a seed, and kept as .npy files in the folder of --layouts where one is given. Metrics are of the
-test rows through the latent space, z = encoder(x): at the start, where the encoder has been fitted to the layout and
-nothing else (training with a learning rate of nothing), and after training. Iris and wine are scikit-learn's, with
-standardised columns; every third row is a test row.
+Metrics are of the test rows through the latent space, z = encoder(x): at the start, where the encoder has been fitted
+to the layout and nothing else (training with a learning rate of nothing), and after training. Iris and wine are
+scikit-learn's, with standardised columns; every third row is a test row. With --file FOLDER, layouts are computed once
+and kept there as .npz files.
 """
 
-import argparse
-import json
-import os
-import platform
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from sklearn import datasets
 
-import sasgp
 from sasgp import SASGP
 from sasgp.data import load
 from sasgp.evaluation import structure
 from sasgp.metrics import knn_accuracy, rmse
 from sasgp.training.layouts import lay_out, max_rows
+from studies.records import Record, Run
+from studies.tables import table as markdown
 
-RESULTS = Path(__file__).parent / "results"
+SEEDS = (0,)
+DATA = ("digits", "oil-flow", "iris", "wine")
 INITS = ("pca", "random", "spectral", "tsne", "umap")
+MNIST = {"": (8, None), "-rate0.002": (12, 2e-3)}  # from UMAP: epochs, learning rate
 TABLES = {"iris": datasets.load_iris, "wine": datasets.load_wine}
 NOTHING = 1e-12  # a learning rate that moves no float32
+SHOWN = ("1-NN", "15-NN", "RMSE", "NLPD", "triplets")
 
 Rows = tuple[Any, Any, Any, Any]
+
+
+def runs(seed: int, quick: bool) -> list[Run]:
+    """Every start of the small sets, and MNIST from UMAP."""
+
+    def run(data: str, init: str, more: str = "", epochs: int | None = None, rate: float | None = None) -> Run:
+        settings = {"data": data, "init": init, "max_epochs": epochs, "learning_rate": rate}
+        return Run(f"inits-{data}-{init}{more}", settings, seed)
+
+    if quick:
+        return [run("iris", init, epochs=1) for init in ("pca", "spectral")]
+    small = [run(data, init) for data in DATA for init in INITS]
+    return [*small, *(run("mnist", "umap", more, *chosen) for more, chosen in MNIST.items())]
 
 
 def rows(name: str) -> Rows:
@@ -50,7 +58,7 @@ def rows(name: str) -> Rows:
 
 
 def laid_out(name: str, init: str, X: Any, seed: int, folder: Path | None) -> tuple[Any, float]:
-    """The layout as `init` takes it, and the seconds that it took: an array where it is one that can be kept."""
+    """The layout as `init` takes it, an array where it is one that can be kept, and the seconds that it took."""
     if init in ("pca", "random") or len(X) > max_rows(init, X.shape[1]):
         return init, 0.0
     path = None if folder is None else folder / f"{name}-{init}-seed{seed}.npz"
@@ -67,6 +75,7 @@ def laid_out(name: str, init: str, X: Any, seed: int, folder: Path | None) -> tu
 
 
 def measure(model: SASGP, data: Rows) -> dict[str, float]:
+    """Quality of the test rows' latents."""
     X, y, X_test, y_test = data
     Z, Z_test = model.embedding_, model.transform(X_test)
     return {
@@ -77,56 +86,32 @@ def measure(model: SASGP, data: Rows) -> dict[str, float]:
     }
 
 
-def run(
-    name: str, init: str, seed: int, epochs: int | None, rate: float | None, folder: Path | None
-) -> dict[str, object]:
+def execute(run: Run) -> dict[str, Any]:
     """Start, measure, train, measure."""
-    data = rows(name)
-    layout, layout_seconds = laid_out(name, init, data[0], seed, folder)
+    name, init, epochs, rate = (run.settings[key] for key in ("data", "init", "max_epochs", "learning_rate"))
+    data, folder = rows(name), None if run.file is None else Path(run.file)
+    layout, layout_seconds = laid_out(name, init, data[0], run.seed or 0, folder)
     started = time.monotonic()
-    start = SASGP(init=layout, max_epochs=1, learning_rate=NOTHING, hyper_learning_rate=NOTHING, random_state=seed).fit(
-        data[0]
-    )
+    still = {"learning_rate": NOTHING, "hyper_learning_rate": NOTHING}
+    start = SASGP(init=layout, max_epochs=1, random_state=run.seed, **still).fit(data[0])
     start_seconds = time.monotonic() - started - start.history_[-1]["seconds"]
-    model = SASGP(init=layout, max_epochs=epochs, learning_rate=rate, random_state=seed, verbose=True).fit(data[0])
+    model = SASGP(init=layout, max_epochs=epochs, learning_rate=rate, random_state=run.seed, verbose=True).fit(data[0])
     return {
-        "data": name,
-        "init": init,
-        "seed": seed,
         "epochs": len(model.history_),
         "learning_rate": model.encoder_rate(),
         "seconds": {"layout": layout_seconds, "start": start_seconds, "training": model.history_[-1]["seconds"]},
         "at the start": measure(start, data),
         "after training": measure(model, data),
         "objective": -model.history_[-1]["loss"],
-        "versions": {"sasgp": sasgp.__version__, "torch": torch.__version__, "python": platform.python_version()},
-        "machine": {"cores": os.cpu_count(), "threads": torch.get_num_threads()},
     }
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", nargs="+")
-    parser.add_argument("--inits", nargs="+", default=INITS, choices=INITS)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--epochs", type=int, default=None)
-    parser.add_argument("--rate", type=float, default=None)
-    parser.add_argument("--layouts", type=Path, default=None)
-    arguments = parser.parse_args()
-    RESULTS.mkdir(exist_ok=True)
-    for name in arguments.data:
-        for init in arguments.inits:
-            for seed in arguments.seeds:
-                rate = "" if arguments.rate is None else f"-rate{arguments.rate:g}"
-                path = RESULTS / f"layout-{name}-{init}{rate}-seed{seed}.json"
-                if not path.exists():
-                    result = run(name, init, seed, arguments.epochs, arguments.rate, arguments.layouts)
-                    partial = path.with_suffix(".partial")
-                    partial.write_text(json.dumps(result, indent=1))
-                    partial.rename(path)
-                result = json.loads(path.read_text())
-                shown = {
-                    part: {key: round(result[part][key], 3) for key in ("1-NN", "15-NN", "RMSE", "NLPD", "triplets")}
-                    for part in ("at the start", "after training")
-                }
-                print(name, init, seed, shown, {k: round(v) for k, v in result["seconds"].items()}, flush=True)
+def table(records: Sequence[Record]) -> str:
+    """Two lines per run."""
+    lines = []
+    for record in records:
+        for part in ("at the start", "after training"):
+            found = record["results"][part]
+            numbers = [f"{found[key]:.3f}".replace("-", "−") for key in SHOWN]
+            lines.append([record["name"].removeprefix("inits-"), str(record["seed"]), part, *numbers])
+    return markdown(["", "seed", "", *SHOWN], lines)

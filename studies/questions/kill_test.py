@@ -1,30 +1,32 @@
 """kill -9 at random moments, resume after each, and compare the end with that of an undisturbed run, bit for bit.
 
-    python experiments/kill_test.py --kills 50
-
 Most kills come a random moment after the first checkpoint of a process, so that training gets on; every fifth comes at
 any time since the process was started, also while it loads or writes. After each the checkpoint must be readable.
-Leaves experiments/results/kill-test.json.
 """
 
-import argparse
-import json
-import os
 import random
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from sasgp import SASGP
 from sasgp.training import checkpoint
+from studies.records import Record, Run
+from studies.tables import table as markdown
 
-RESULT = Path(__file__).parent / "results" / "kill-test.json"
 OPTIONS = ("--latents", "point", "--batch-size", "64", "--active-set-size", "20", "--support-size", "50")
+
+
+def runs(seed: int, quick: bool) -> list[Run]:
+    """One."""
+    return [Run("kill-test", {"kills": 2, "max_epochs": 300} if quick else {"kills": 50, "max_epochs": 3000})]
 
 
 def fit(*tokens: object) -> "subprocess.Popen[str]":
@@ -32,64 +34,69 @@ def fit(*tokens: object) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
-def main(kills: int, epochs: int, seed: int) -> dict[str, object]:
+def wait(process: "subprocess.Popen[str]", path: Path, any_time: bool, draw: random.Random) -> None:
+    """Until the moment of the next kill."""
+    begun = time.time()
+    if any_time:
+        time.sleep(draw.uniform(0, 12))
+        return
+    while process.poll() is None and not (path.exists() and path.stat().st_mtime > begun):
+        time.sleep(0.002)
+    time.sleep(draw.uniform(0, 0.3))
+
+
+def same(one: Path, other: Path) -> bool:
+    """Whether two runs left the same model, embedding and losses."""
+    models = [SASGP.load(folder / "model.safetensors") for folder in (one, other)]
+    pairs = zip(*(model.model_.state_dict().values() for model in models), strict=True)
+    losses = [[record["loss"] for record in model.history_] for model in models]
+    embeddings = [(folder / "embedding.csv").read_bytes() for folder in (one, other)]
+    return all(torch.equal(a, b) for a, b in pairs) and losses[0] == losses[1] and embeddings[0] == embeddings[1]
+
+
+def execute(run: Run) -> dict[str, Any]:
     """Run both and compare."""
-    draw, started = random.Random(seed), time.monotonic()
+    kills, epochs = run.settings["kills"], run.settings["max_epochs"]
+    draw, started = random.Random(0), time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         np.save(home / "x.npy", np.random.default_rng(0).normal(size=(300, 6)).astype(np.float32))
-        whole = fit(home / "x.npy", "--out", home / "whole", "--max-epochs", epochs, *OPTIONS)
-        run, path = home / "run", home / "run" / "unfinished" / checkpoint.NAME
-        process = fit(home / "x.npy", "--out", run, "--max-epochs", epochs, *OPTIONS)
-        done, in_writing, steps = 0, 0, []
+        options = ("--max-epochs", epochs, *OPTIONS)
+        whole = fit(home / "x.npy", "--out", home / "whole", *options)
+        out = home / "run"
+        path = out / "unfinished" / checkpoint.NAME
+        process = fit(home / "x.npy", "--out", out, *options)
+        done, in_writing, steps = 0, set[Path](), []
         while done < kills:
-            begun = time.time()
-            if done % 5 == 4:
-                time.sleep(draw.uniform(0, 12))
-            else:
-                while process.poll() is None and not (path.exists() and path.stat().st_mtime > begun):
-                    time.sleep(0.002)
-                time.sleep(draw.uniform(0, 0.3))
+            wait(process, path, done % 5 == 4, draw)
             if process.poll() is not None:
                 break  # finished before all kills were done: more epochs are needed
             process.kill()
             process.communicate()
             done += 1
             if path.exists():
-                steps.append(checkpoint.read(path)["training"]["position"]["step"])
-            in_writing += path.with_name(f".{path.name}.tmp").exists()
+                steps.append(checkpoint.read(path)["training"]["position"]["step"])  # raises if it is not readable
+            in_writing |= set(path.parent.glob(f".{path.stem}.*"))  # temporary files that were left
             # Before it has written anything, a run is started rather than resumed
-            again = ("--resume", run) if (run / "unfinished" / "run.json").exists() else (
-                home / "x.npy", "--out", run, "--max-epochs", epochs, *OPTIONS
-            )  # fmt: skip
-            process = fit(*again)
+            resumable = (out / "unfinished" / "run.json").exists()
+            process = fit("--resume", out) if resumable else fit(home / "x.npy", "--out", out, *options)
         error = process.communicate()[1]
         whole.communicate()
         assert process.returncode == whole.returncode == 0, error
-        one, other = (SASGP.load(folder / "model.safetensors") for folder in (run, home / "whole"))
-        pairs = zip(one.model_.state_dict().values(), other.model_.state_dict().values(), strict=True)
-        identical = all(torch.equal(a, b) for a, b in pairs)
-        identical &= (run / "embedding.csv").read_bytes() == (home / "whole" / "embedding.csv").read_bytes()
-        identical &= [r["loss"] for r in one.history_] == [r["loss"] for r in other.history_]
+        identical = same(out, home / "whole")
+    if not identical or done < kills:
+        raise RuntimeError(f"After {done} of {kills} kills the two runs were {'' if identical else 'not '}identical.")
     return {
         "kills": done,
-        "while a checkpoint was being written": in_writing,
-        "unreadable checkpoints": 0,  # reading one raises
+        "while a checkpoint was being written": len(in_writing),
+        "unreadable checkpoints": 0,
         "steps of the checkpoints found": steps,
         "identical": identical,
         "seconds": round(time.monotonic() - started),
-        "machine": {"cores": os.cpu_count(), "load": os.getloadavg()},
     }
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--epochs", type=int, default=3000)
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-    result = main(arguments.kills, arguments.epochs, arguments.seed)
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(result) + "\n")
-    print({name: value for name, value in result.items() if name != "steps of the checkpoints found"})
-    sys.exit(not (result["identical"] and result["kills"] >= arguments.kills))
+def table(records: Sequence[Record]) -> str:
+    """All but the steps."""
+    found = records[0]["results"]
+    return markdown(["", ""], [[name, str(value)] for name, value in found.items() if not isinstance(value, list)])

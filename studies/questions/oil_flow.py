@@ -1,23 +1,23 @@
-"""Oil flow by the protocol of Lalchand et al. (2022): reconstruction of rows that nobody has seen.
-
-    SASGP_DATA=data python experiments/oil_flow.py
+"""Oil flow by the protocol of Lalchand et al. (2022): reconstruction of rows that were held out.
 
 The 1000 rows of DataTrn at their raw scale, 950 to train on and 50 to test, 12 latent dimensions, five seeds. z* is
-inferred from the test row: by the encoder, then by climbing the density. RMSE over all values; NLPD summed over the 12
-features. Every run is a JSON in experiments/results; those that are there are skipped.
+inferred from the test row: by the encoder, then by climbing the density. RMSE is over all values; NLPD is summed over
+the 12 features.
 """
 
-import argparse
-import json
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from sasgp import SASGP, metrics
 from sasgp.data import load
+from studies.records import Record, Run
+from studies.tables import mean_and_deviation
+from studies.tables import table as markdown
 
-RESULTS = Path(__file__).parent / "results"
-VARIANTS = {
+SEEDS = range(5)
+VARIANTS: dict[str, dict[str, Any]] = {
     "shared": {"noise": "shared"},
     "feature": {"noise": "feature"},
     "point": {"noise": "feature", "latents": "point"},
@@ -25,14 +25,19 @@ VARIANTS = {
 REFINE = (0, 100)  # steps
 
 
-def run(variant: str, seed: int, epochs: int | None) -> dict[str, object]:
-    """A split, a fit, and its test rows encoded and refined."""
+def runs(seed: int, quick: bool) -> list[Run]:
+    """One for each kind of noise and latents."""
+    common = {"n_components": 12, "kernel": "rbf-ard", "max_epochs": 2 if quick else 400}
+    return [Run(f"oil-flow-{name}", {**common, **own}, seed) for name, own in VARIANTS.items()]
+
+
+def execute(run: Run) -> dict[str, Any]:
+    """Split, fit, encode the test rows and refine them."""
     X = load("oil-flow").X
-    order = np.random.default_rng(seed).permutation(len(X))
+    order = np.random.default_rng(run.seed).permutation(len(X))
     train, test = X[order[50:]], X[order[:50]]
-    model = SASGP(n_components=12, kernel="rbf-ard", max_epochs=epochs, random_state=seed, **VARIANTS[variant])
-    model.fit(train)
-    found: dict[str, object] = {"variant": variant, "seed": seed, "epochs": len(model.history_)}
+    model = SASGP(**run.settings, random_state=run.seed).fit(train)
+    found: dict[str, Any] = {"epochs": len(model.history_)}
     for steps in REFINE:
         mean, std = model.predict(model.transform(test, refine=steps), return_std=True)
         nlpd = X.shape[1] * metrics.nlpd(test, mean, std**2)
@@ -40,22 +45,13 @@ def run(variant: str, seed: int, epochs: int | None) -> dict[str, object]:
     return found
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int)
-    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS)
-    arguments = parser.parse_args()
-    for variant in arguments.variants:
-        results = []
-        for seed in range(arguments.seeds):
-            path = RESULTS / f"oil-flow-protocol-{variant}-seed{seed}.json"
-            if not path.exists():
-                path.write_text(json.dumps(run(variant, seed, arguments.epochs)) + "\n")
-            results.append(json.loads(path.read_text()))
-        for steps in REFINE:
-            rmse, nlpd = (np.array([r[f"refine {steps}"][name] for r in results]) for name in ("rmse", "nlpd"))
-            print(
-                f"{variant:8} {steps:3} steps   RMSE {rmse.mean():.4f} ± {rmse.std(ddof=1):.4f}   "
-                f"NLPD {nlpd.mean():.2f} ± {nlpd.std(ddof=1):.2f}"
-            )
+def table(records: Sequence[Record]) -> str:
+    """Mean and deviation over seeds."""
+    rows = []
+    for variant in VARIANTS:
+        found = [record["results"] for record in records if record["name"] == f"oil-flow-{variant}"]
+        for steps in REFINE if found else ():
+            parts = [one[f"refine {steps}"] for one in found]
+            cells = [mean_and_deviation([p["rmse"] for p in parts]), mean_and_deviation([p["nlpd"] for p in parts], 2)]
+            rows.append([variant, str(steps), *cells, str(len(found))])
+    return markdown(["variant", "refine", "RMSE", "NLPD", "seeds"], rows)

@@ -1,39 +1,44 @@
-"""Does training ever fail? 20 seeds × digits and oil flow × point and Bayesian × learning rates, all in float32.
+"""Whether training ever fails: digits and oil flow, point and Bayesian, three learning rates, 20 seeds, in float32.
 
-    SASGP_DATA=data python experiments/robustness.py            # finished fits are skipped; ends with the table
-    python experiments/robustness.py --table                    # the table alone, from the JSON
-
-Leaves experiments/results/robustness.jsonl, a line for every fit. Kernel and noise learn ten times as fast as the
-encoder, which is the ratio of the defaults. Fits are short, 40 epochs instead of the default 600, to keep 240 of them
-affordable: trouble comes early, when the rates are at their peak and noise falls fastest.
+Kernel and noise learn ten times as fast as the encoder, which is the ratio of the defaults. Fits are short, 40 epochs
+instead of the default 600, to keep 240 of them affordable: trouble comes early, when the rates are at their peak and
+noise falls fastest.
 """
 
-import argparse
-import json
 import math
 import time
 import warnings
+from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from sasgp import SASGP
 from sasgp.data import load
 from sasgp.metrics import knn_accuracy, rmse
+from studies.records import Record, Run
+from studies.tables import mean_and_deviation
+from studies.tables import table as markdown
 
-RESULT = Path(__file__).parent / "results" / "robustness.jsonl"
-SEEDS, DATA, LATENTS, RATES = range(20), ("digits", "oil-flow"), ("point", "bayesian"), (1e-4, 1e-3, 1e-2)
+SEEDS = range(20)
+DATA, LATENTS, RATES = ("digits", "oil-flow"), ("point", "bayesian"), (1e-4, 1e-3, 1e-2)
 EPOCHS = 40
 
 
-def run(data: str, latents: str, rate: float, seed: int) -> dict[str, object]:
+def runs(seed: int, quick: bool) -> list[Run]:
+    """All fits of a seed are one run."""
+    settings = {"data": DATA[:1] if quick else DATA, "latents": LATENTS, "learning_rates": RATES}
+    return [Run("robustness", {**settings, "max_epochs": 1 if quick else EPOCHS}, seed)]
+
+
+def fit(data: str, latents: str, rate: float, epochs: int, seed: int | None) -> dict[str, Any]:
     """One fit; a failure is a result."""
     rows = load(data)
-    key = {"data": data, "latents": latents, "learning_rate": rate, "seed": seed}
     model = SASGP(
-        latents=latents, learning_rate=rate, hyper_learning_rate=10 * rate, max_epochs=EPOCHS, random_state=seed
+        latents=latents, learning_rate=rate, hyper_learning_rate=10 * rate, max_epochs=epochs, random_state=seed
     )
+    found: dict[str, Any]
     started = time.monotonic()
     try:
         model.fit(rows.X)
@@ -49,55 +54,43 @@ def run(data: str, latents: str, rate: float, seed: int) -> dict[str, object]:
         found["finite"] = all(map(math.isfinite, found.values())) and bool(np.isfinite(model.embedding_).all())
     except Exception as error:  # whatever it is, it is counted
         found = {"failed": f"{type(error).__name__}: {error}"}
+    key = {"data": data, "latents": latents, "learning_rate": rate}
     return key | found | {"seconds": round(time.monotonic() - started, 2)}
 
 
-def table(results: list[dict[str, object]]) -> str:
-    """Mean and spread over the seeds, in Markdown."""
-    lines = [
-        "| data | latents | learning rate | seeds | failed or NaN | steps dropped | RMSE | 1-NN | score a value |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+def execute(run: Run) -> dict[str, Any]:
+    """Fit with every rate."""
+    chosen = product(*(run.settings[name] for name in ("data", "latents", "learning_rates")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)  # an overflow in numpy would be one
+        return {"fits": [fit(*one, run.settings["max_epochs"], run.seed) for one in chosen]}
+
+
+def fits(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Those of all seeds."""
+    return [one for record in records for one in record["results"]["fits"]]
+
+
+def table(records: Sequence[Record]) -> str:
+    """Mean and deviation over the seeds."""
+    lines = []
     for data, latents, rate in product(DATA, LATENTS, RATES):
-        some = [r for r in results if (r["data"], r["latents"], r["learning_rate"]) == (data, latents, rate)]
-        good = [r for r in some if r.get("finite")]
-        if not some:
-            continue
-        numbers = [
-            f"{np.mean([r[name] for r in good]):.4f} ± {np.std([r[name] for r in good], ddof=1):.4f}"
-            for name in ("rmse", "1-NN", "score")
-        ]
-        dropped = sum(r["dropped"] for r in good)
-        lines.append(
-            f"| {data} | {latents} | {rate:g} | {len(some)} | {len(some) - len(good)} | {dropped} | "
-            f"{' | '.join(numbers)} |"
-        )
-    return "\n".join(lines)
+        key = (data, latents, rate)
+        some = [one for one in fits(records) if (one["data"], one["latents"], one["learning_rate"]) == key]
+        good = [one for one in some if one.get("finite")]
+        numbers = [mean_and_deviation([one[name] for one in good]) for name in ("rmse", "1-NN", "score")]
+        counts = [len(some), len(some) - len(good), sum(one["dropped"] for one in good)]
+        lines += [[data, latents, f"{rate:g}", *map(str, counts), *numbers]] if some else []
+    header = ["data", "latents", "learning rate", "seeds", "failed or NaN", "steps dropped", "RMSE", "1-NN"]
+    return markdown([*header, "score per value"], lines)
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", action="store_true")
-    arguments = parser.parse_args()
-    from infinite_mnist import fill
-
-    warnings.simplefilter("error", RuntimeWarning)  # an overflow in numpy would be one
-    RESULT.parent.mkdir(exist_ok=True)
-    results = [json.loads(line) for line in RESULT.read_text().splitlines()] if RESULT.exists() else []
-    names = ("data", "latents", "learning_rate", "seed")
-    done = {tuple(r[name] for name in names) for r in results}
-    for seed, data, latents, rate in product(SEEDS, DATA, LATENTS, RATES):
-        if arguments.table or (data, latents, rate, seed) in done:
-            continue
-        results.append(run(data, latents, rate, seed))
-        with RESULT.open("a") as file:
-            file.write(json.dumps(results[-1]) + "\n")
-    total = len(SEEDS) * len(DATA) * len(LATENTS) * len(RATES)
-    failed = sum(not r.get("finite") for r in results)
-    print(table(results))
-    fill(
-        "robustness",
-        f"{len(results)} of {total} fits in float32, {EPOCHS} epochs each, kernel and noise at ten times the encoder's "
+def part(records: Sequence[Record]) -> str:
+    """What the page says."""
+    found, total = fits(records), len(SEEDS) * len(DATA) * len(LATENTS) * len(RATES)
+    failed = sum(not one.get("finite") for one in found)
+    return (
+        f"{len(found)} of {total} fits in float32, {EPOCHS} epochs each, kernel and noise at ten times the encoder's "
         f"learning rate:\n{failed} failed or met NaN. Mean ± standard deviation over the seeds, on test rows "
-        "(`experiments/robustness.py`).\n\n" + table(results),
+        "(`python -m studies questions robustness`).\n\n" + table(records)
     )

@@ -1,28 +1,34 @@
 """Which rows to condition the trained decoder on, and what several support sets say together: NLPD of test rows.
 
-    SASGP_DATA=data python experiments/supports.py digits model.safetensors
-    SASGP_DATA=data python experiments/supports.py mnist runs/mnist/model.safetensors
-
-Leaves experiments/results/supports-{data}.json. The model and the test rows' latents, those of the encoder, stay; only
-the rows that the decoder is conditioned on change. Every figure is a mean over draws, with the deviation of a draw.
+The model and the test rows' latents, those of the encoder, stay; only the rows that the decoder is conditioned on
+change. Every number is a mean over draws, with the deviation of a draw. With --file RUNS, a model is
+RUNS/data/model.safetensors, as `sasgp fit` leaves it.
 """
 
-import json
 import math
-import sys
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
-from sasgp import SASGP
 from sasgp.data import load
+from studies.questions.models import trained
+from studies.records import Record, Run
+from studies.tables import table as markdown
 
-RESULTS = Path(__file__).parent / "results"
 SIZES = {"digits": (100, 400), "mnist": (500, 2000)}
 DRAWS = {"digits": 5, "mnist": 2}
 COUNTS = (2, 4)  # support sets
 TEST_ROWS, CANDIDATES = 2000, 20_000
+LARGEST = 4000  # rows of one support set
+
+Found = Iterator[tuple[str, dict[str, float]]]
+
+
+def runs(seed: int, quick: bool) -> list[Run]:
+    """One per data set."""
+    return [Run(f"supports-{data}", {"data": data, "quick": quick}) for data in (("digits",) if quick else SIZES)]
 
 
 # ---- choice of support points, by their latents Z [N, Q] ----
@@ -57,7 +63,7 @@ def greedy(Z, size, model, draw):
     return candidates[torch.tensor(chosen)]
 
 
-CHOICES = {"random": random, "k-means++": kmeans_plus_plus, "greedy": greedy}
+CHOICES: dict[str, Callable[..., Any]] = {"random": random, "k-means++": kmeans_plus_plus, "greedy": greedy}
 
 
 # ---- what k predictives N(m_i, v_i + σ²) of one function say together; k_** is its variance before any data ----
@@ -80,7 +86,7 @@ def geometric_mean(m, v, prior, noise):
     return (weight / weight.sum(0))[..., None].mul(m).sum(0), 1 / weight.mean(0)
 
 
-RULES = {
+RULES: dict[str, Callable[..., Any]] = {
     "mixture": mixture,
     "geometric mean": geometric_mean,
     "product (β = 1/k)": lambda m, v, p, s: committee(m, v, p, s, torch.full_like(v, 1 / len(v))),
@@ -96,58 +102,78 @@ def metrics(X, mean, var):
     return {"NLPD": float(nlpd), "RMSE": float(squares.mean().sqrt())}
 
 
-@torch.no_grad()
-def main(name: str, path: str) -> None:
-    model, data = SASGP.load(path), load(name)
-    X, X_test = (torch.as_tensor(rows, dtype=torch.float32) for rows in (data.X, data.X_test[:TEST_ROWS]))
-    Z, Z_test = torch.as_tensor(model.embedding_), torch.as_tensor(model.transform(X_test.numpy()))
-    noise, prior = model.posterior_.noise, model.posterior_.kernel(Z_test.double(), diag=True)
-    centred = X_test.double() - model.posterior_.mean  # committees shrink towards the training mean
+class Setting:
+    """A trained model, and test rows where its encoder puts them."""
 
-    def predict(rows):
-        mean, var = model.model_.condition(X[rows], Z[rows]).predict(Z_test)
-        return mean.double() - model.posterior_.mean, var.double().reshape(len(mean), -1)[:, 0]
+    def __init__(self, name: str, model: Any) -> None:
+        data = load(name)
+        self.name, self.model, posterior = name, model, model.posterior_
+        self.X, X_test = (torch.as_tensor(rows, dtype=torch.float32) for rows in (data.X, data.X_test[:TEST_ROWS]))
+        self.Z, self.Z_test = torch.as_tensor(model.embedding_), torch.as_tensor(model.transform(X_test.numpy()))
+        self.mean, self.noise = posterior.mean, posterior.noise
+        self.prior = posterior.kernel(self.Z_test.double(), diag=True)
+        self.centred = X_test.double() - self.mean  # committees shrink towards the training mean
 
-    found = {}
+    def predict(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and variance of the test rows, given some of the training rows."""
+        mean, var = self.model.model_.condition(self.X[rows], self.Z[rows]).predict(self.Z_test)
+        return mean.double() - self.mean, var.double().reshape(len(mean), -1)[:, 0]
 
-    def record(key, value):
-        found.setdefault(key, []).append(value)
-        print(name, key, value, flush=True)
 
-    for size in SIZES[name]:
-        for seed in range(DRAWS[name]):
+def chosen(setting: Setting) -> Found:
+    """One support set, chosen in several ways."""
+    for size in SIZES[setting.name]:
+        for seed in range(DRAWS[setting.name]):
             for how, choose in CHOICES.items():
-                rows = choose(Z, size, model, torch.Generator().manual_seed(seed))
-                record(f"choice, {size} rows: {how}", metrics(centred, *predict(rows)))
-    for size in SIZES[name]:
-        for seed in range(DRAWS[name]):
-            order = torch.randperm(len(X), generator=torch.Generator().manual_seed(seed))
-            largest = min(max(COUNTS), len(X) // size)
-            each = [predict(part) for part in order[: largest * size].split(size)]
-            for k in (c for c in COUNTS if c <= largest):
-                m, v = torch.stack([m for m, _ in each[:k]]), torch.stack([v for _, v in each[:k]]) - noise
-                for rule, combine in RULES.items():
-                    record(
-                        f"{k} supports of {size}: {rule}",
-                        metrics(centred, *combine(m, v.clamp_min(1e-9), prior, noise)),
-                    )
-                if k * size <= 4000:
-                    record(f"{k} supports of {size}: all in one", metrics(centred, *predict(order[: k * size])))
+                rows = choose(setting.Z, size, setting.model, torch.Generator().manual_seed(seed))
+                yield f"choice, {size} rows: {how}", metrics(setting.centred, *setting.predict(rows))
 
+
+def combined(setting: Setting) -> Found:
+    """Several support sets, put together in several ways."""
+    for size in SIZES[setting.name]:
+        for seed in range(DRAWS[setting.name]):
+            order = torch.randperm(len(setting.X), generator=torch.Generator().manual_seed(seed))
+            largest = min(max(COUNTS), len(setting.X) // size)
+            each = [setting.predict(part) for part in order[: largest * size].split(size)]
+            for k in (c for c in COUNTS if c <= largest):
+                m = torch.stack([m for m, _ in each[:k]])
+                v = (torch.stack([v for _, v in each[:k]]) - setting.noise).clamp_min(1e-9)
+                for rule, combine in RULES.items():
+                    together = combine(m, v, setting.prior, setting.noise)
+                    yield f"{k} supports of {size}: {rule}", metrics(setting.centred, *together)
+                if k * size <= LARGEST:
+                    whole = setting.predict(order[: k * size])
+                    yield f"{k} supports of {size}: all in one", metrics(setting.centred, *whole)
+
+
+@torch.no_grad()
+def execute(run: Run) -> dict[str, Any]:
+    """All choices and all rules."""
+    name = run.settings["data"]
+    with torch.enable_grad():
+        model = trained(name, run.file, quick=run.settings["quick"])
+    setting = Setting(name, model)
+    found: dict[str, list[dict[str, float]]] = {}
+    for part in (chosen, combined):
+        for key, value in part(setting):
+            found.setdefault(key, []).append(value)
     summary = {
         key: {
             part: [float(np.mean(values)), float(np.std(values, ddof=1))]
             for part in ("NLPD", "RMSE")
-            for values in [[run[part] for run in runs]]
+            for values in [[one[part] for one in draws]]
         }
-        for key, runs in found.items()
+        for key, draws in found.items()
     }
-    RESULTS.mkdir(exist_ok=True)
-    result = {"data": name, "test rows": len(X_test), "noise": float(noise), "mean and deviation": summary}
-    (RESULTS / f"supports-{name}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
-    for key, value in summary.items():
-        print(f"{key:60s} NLPD {value['NLPD'][0]:.4f} ± {value['NLPD'][1]:.4f}  RMSE {value['RMSE'][0]:.4f}")
+    return {"test rows": len(setting.centred), "noise": float(setting.noise), "mean and deviation": summary}
 
 
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def table(records: Sequence[Record]) -> str:
+    """One line per choice or rule."""
+    rows = []
+    for record in records:
+        for key, found in record["results"]["mean and deviation"].items():
+            cells = [f"{mean:.4f} ± {std:.4f}".replace("-", "−") for mean, std in (found["NLPD"], found["RMSE"])]
+            rows.append([record["settings"]["data"], key, *cells])
+    return markdown(["", "support", "NLPD", "RMSE"], rows)

@@ -1,53 +1,55 @@
-"""Do two processes train as good a model as one? digits, default settings, several seeds each.
+"""Whether two processes train as good a model as one: digits, default settings.
 
-    python experiments/two_ranks.py --seeds 5
-
-The number of steps is that of one process (`max_epochs` is chosen so), each with twice the rows. Every run is a line of
-experiments/results/two-ranks.jsonl; those that are there are skipped.
+The number of steps is that of one process (`max_epochs` is chosen so), each with twice the rows.
 """
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-RESULT = Path(__file__).parent / "results" / "two-ranks.jsonl"
+from studies.records import Record, Run
+from studies.tables import mean_and_deviation
+from studies.tables import table as markdown
+
+SEEDS = range(4)
 METRICS = ("rmse", "nlpd", "knn_1")
 
 
-def run(world: int, seed: int) -> dict[str, object]:
-    """A run of the command line, and what it measured on the rows held out."""
+def runs(seed: int, quick: bool) -> list[Run]:
+    """One process, and two."""
+    return [Run(f"two-ranks-{n}", {"world": n, "max_epochs": 2 if quick else None}, seed) for n in (1, 2)]
+
+
+def execute(run: Run) -> dict[str, Any]:
+    """Run the command line, and read what it measured on the rows held out."""
+    max_epochs = run.settings["max_epochs"]
     with tempfile.TemporaryDirectory() as folder:
-        launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2"] if world == 2 else []
+        launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2"] if run.settings["world"] == 2 else []
         command = [sys.executable, *launch, "-m", "sasgp", "fit", "digits", "--out", f"{folder}/run"]
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        subprocess.run([*command, "--random-state", str(seed)], check=True, capture_output=True, env=environment)
+        command += ["--random-state", str(run.seed), *(["--max-epochs", str(max_epochs)] if max_epochs else [])]
+        subprocess.run(command, check=True, capture_output=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
         info = json.loads(Path(folder, "run", "run.json").read_text())
         steps = json.loads(Path(folder, "run", "history.jsonl").read_text().splitlines()[-1])["step"]
-    return {"world": world, "seed": seed, "steps": steps} | {name: info["metrics"][name] for name in METRICS}
+    return {"steps": steps} | {name: info["metrics"][name] for name in METRICS}
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
-    seeds = parser.parse_args().seeds
-    results = [json.loads(line) for line in RESULT.read_text().splitlines()] if RESULT.exists() else []
-    done = {(result["world"], result["seed"]) for result in results}
-    for seed in range(seeds):
-        for world in (1, 2):
-            if (world, seed) not in done:
-                results.append(run(world, seed))
-                with RESULT.open("a") as file:
-                    file.write(json.dumps(results[-1]) + "\n")
+def table(records: Sequence[Record]) -> str:
+    """Both, and their difference in standard errors."""
+    rows = []
     for name in METRICS:
-        one, two = (np.array([r[name] for r in results if r["world"] == world]) for world in (1, 2))
-        error = np.sqrt(one.var(ddof=1) / len(one) + two.var(ddof=1) / len(two))
-        print(
-            f"{name:6} one process {one.mean():.4f} ± {one.std(ddof=1):.4f}   two {two.mean():.4f} ± "
-            f"{two.std(ddof=1):.4f}   difference {(two.mean() - one.mean()) / error:+.1f} standard errors"
-        )
+        one, two = ([r["results"][name] for r in records if r["settings"]["world"] == world] for world in (1, 2))
+        cells = [mean_and_deviation(one), mean_and_deviation(two)]
+        if min(len(one), len(two)) > 1:
+            error = np.sqrt(np.var(one, ddof=1) / len(one) + np.var(two, ddof=1) / len(two))
+            cells.append(f"{(np.mean(two) - np.mean(one)) / error:+.1f}".replace("-", "−"))
+        else:
+            cells.append("–")
+        rows.append([name, *cells])
+    return markdown(["", "one process", "two", "difference, standard errors"], rows)

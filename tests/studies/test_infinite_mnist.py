@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from sasgp import cli, synthetic
-from sasgp.data import load
+from sasgp.data import blocks, load, named
 from sasgp.errors import InputError
-from sasgp.synthetic import InfiniteDigits, write_infinite
+from studies import infinite_mnist
+from studies.__main__ import main
+from studies.infinite_mnist import InfiniteDigits, write_infinite
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def test_a_row_does_not_depend_on_the_others(images):
 
 
 def test_without_deformation_rows_are_shifted_images(images, monkeypatch):
-    monkeypatch.setattr(synthetic, "LARGEST", 0.0)
+    monkeypatch.setattr(infinite_mnist, "LARGEST", 0.0)
     rows = InfiniteDigits(images).rows(0, 300).reshape(-1, 28, 28)
     shifts = set()
     for i, row in enumerate(rows):
@@ -46,9 +47,9 @@ def test_one_deformed_row_is_the_equation(images):
     # x'(p) = x(p − s − a u(p)) by a naive loop with bilinear interpolation
     digits = InfiniteDigits(images, seed=1)
     i = 23
-    u = synthetic._uniform(1, np.array([i]), 5)[0]
-    j, k = (np.floor(synthetic.N_FIELDS * u[:2])).astype(int)
-    a, (sy, sx) = np.float32(synthetic.LARGEST * u[2]), np.floor(3 * u[3:]) - 1
+    u = infinite_mnist._uniform(1, np.array([i]), 5)[0]
+    j, k = (np.floor(infinite_mnist.N_FIELDS * u[:2])).astype(int)
+    a, (sy, sx) = np.float32(infinite_mnist.LARGEST * u[2]), np.floor(3 * u[3:]) - 1
     expected = np.zeros((28, 28))
     padded = np.pad(images[i % 11].astype(float), 20)
     for y in range(28):
@@ -63,18 +64,18 @@ def test_one_deformed_row_is_the_equation(images):
 
 
 def test_uniform_numbers_are_uniform():
-    u = synthetic._uniform(0, np.arange(20_000), 5)
+    u = infinite_mnist._uniform(0, np.arange(20_000), 5)
     # Mean of 20 000: ½ ± 1/√(12·20 000) = .002; columns uncorrelated within 5/√20 000
     assert np.abs(u.mean(0) - 0.5).max() < 5 * 0.00204
     assert np.abs(np.corrcoef(np.vstack([u.T, np.roll(u[:, 0], 1)])) - np.eye(6)).max() < 5 / np.sqrt(20_000)
 
 
 def test_files_are_whole_and_found_with_their_labels(images, tmp_path, monkeypatch):
-    monkeypatch.setattr(synthetic, "BLOCK", 7)
+    monkeypatch.setattr(blocks, "VALUES_AT_ONCE", 7 * 784)
     out = tmp_path / "big.npy"
     seen = []
     labels = write_infinite(images, np.arange(11), 40, out, update=seen.append)
-    assert seen[-1] == 40
+    assert seen == [7, 14, 21, 28, 35, 40]
     data = load(out)
     assert (data.X.shape, data.X.dtype, data.image_shape) == ((40, 784), np.uint8, (28, 28))
     np.testing.assert_array_equal(data.X, InfiniteDigits(images).rows(0, 40))
@@ -92,14 +93,10 @@ def test_files_are_whole_and_found_with_their_labels(images, tmp_path, monkeypat
 
 
 def test_the_command(images, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("sasgp.data.named.fetch", lambda name: dict.fromkeys(cli_idx(), b""))
-    monkeypatch.setattr("sasgp.data.named.read_idx", lambda raw, name: images if "images" in name else np.arange(11))
-    assert cli.main(["data", "infinite-mnist", "--rows", "30", "--out", str(tmp_path / "x.npy"), "--seed", "5"]) == 0
+    monkeypatch.setattr(named, "fetch", lambda name: dict.fromkeys(named.IDX, b""))
+    monkeypatch.setattr(named, "read_idx", lambda raw, name: images if "images" in name else np.arange(11))
+    assert main(["data", "infinite-mnist", "--rows", "30", "--out", str(tmp_path / "x.npy"), "--seed", "5"]) == 0
     assert "30 rows of 28×28" in capsys.readouterr().out
     np.testing.assert_array_equal(load(tmp_path / "x.npy").X, InfiniteDigits(images, 5).rows(0, 30))
-
-
-def cli_idx():
-    from sasgp.data.named import IDX
-
-    return IDX
+    assert main(["data", "infinite-mnist", "--rows", "0", "--out", str(tmp_path / "x.npy")]) == 2
+    assert capsys.readouterr().err == "studies: error: --rows must be at least 1. Got 0.\n"
