@@ -81,7 +81,7 @@ def fig2(results: Results) -> Figure:
     """The objective against time for several sizes of the active set."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     panels = dict(zip(("point", "bayesian"), figure.subplots(1, 2, sharey=True), strict=True))
-    for run, record in sorted(_curves(results, "fig2"), key=lambda found: found[0].settings["active_set_size"]):
+    for run, record in sorted(_curves(results, "fig2"), key=lambda found: found[0].parameters["active_set_size"]):
         A = run.parameters["active_set_size"]
         _draw_curve(panels[run.parameters["latents"]], record, color=_colour(A), lw=1.8, label=f"A = {A}")
     for latents, axes in panels.items():

@@ -8,7 +8,6 @@
     sasgp evidence runs/digits --method exact
     sasgp explore runs/digits --open
     sasgp plot runs/digits --relevance --out figures
-    sasgp reproduce table1
 
 Results go to standard output, progress and errors to standard error. What the user can put right is one line and exit
 code 2; arithmetic that fails is 1; anything else is a bug and shows its traceback. What is heavy is imported inside of
@@ -25,7 +24,7 @@ from io import TextIOWrapper
 from cyclopts import CycloptsError
 
 # Each of these modules registers its commands with the application
-from sasgp.cli import drawing, fitting, making, measuring, reproducing, using  # noqa: F401
+from sasgp.cli import drawing, fitting, measuring, using  # noqa: F401
 from sasgp.cli.arguments import LINE, app
 from sasgp.cli.fitting import DEFAULTS
 from sasgp.errors import InputError
