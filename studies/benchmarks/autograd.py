@@ -101,9 +101,8 @@ def execute(run: Run) -> dict[str, Any]:
         X = random_rows(EPOCH * B, D)
         for latents in ("point", "bayesian"):
             training = trainer(X, latents=latents, active_set_size=A, batch_size=B, n_components=Q)
-            plain = plain_step(
-                torch.from_numpy(X), latents=latents, active=A, encoder_noise=training.model.encoder_noise
-            )
+            encoder_noise: Any = training.model.encoder_noise
+            plain = plain_step(torch.from_numpy(X), latents=latents, active=A, encoder_noise=encoder_noise)
             contenders = {"ours": one_step(training), "autograd": plain}
             title = f"autograd  {latents} A={A} D={D}"
             found = interleaved(contenders, rounds=rounds, seconds=seconds, title=title, bare={"autograd"})

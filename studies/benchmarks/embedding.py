@@ -54,8 +54,8 @@ def main(method: str, name: str, epochs: int | None, curve: bool, started: float
     from sasgp.metrics import knn_accuracy
 
     split = hold_out(load(name), None, 0)
-    train, test = split.train, split.test
-    assert test is not None
+    train: Any = split.train
+    test: Any = split.test
     result: dict[str, Any] = {"rows": len(train.X), "new rows": len(test.X)}
     model: Any
     if method == "umap":

@@ -84,7 +84,7 @@ class GPyTorch:
         N, D = X.shape
         features = torch.Size([D])
 
-        class Model(BayesianGPLVM):  # type: ignore[misc]
+        class Model(BayesianGPLVM):
             def __init__(self) -> None:
                 q_u = gpytorch.variational.CholeskyVariationalDistribution(n_inducing, batch_shape=features)
                 Z_u = torch.randn(D, n_inducing, Q)

@@ -71,7 +71,7 @@ def memory_of_fit(path: Path, n_rows: int, steps: int = 60) -> float:
             raise EnoughError
         return forward(self, *arguments)
 
-    SASModel.forward = limited  # type: ignore[method-assign]
+    SASModel.forward = limited  # type: ignore[method-assign, assignment]
     model = SASGP(max_epochs=3, random_state=0)
     with suppress(EnoughError):
         model.fit(X)

@@ -22,7 +22,7 @@ from studies.tables import of_rows
 
 __all__ = ["execute", "table"]
 
-BASE = {"active_set_size": 400, "batch_size": 1024, "n_components": 2}
+BASE: dict[str, Any] = {"active_set_size": 400, "batch_size": 1024, "n_components": 2}
 NAMES = {"A": "active_set_size", "B": "batch_size", "Q": "n_components"}
 D, ROWS = 784, 8192  # of the rows in memory
 SWEEPS = {"A": (100, 200, 400, 800), "B": (512, 1024, 2048, 4096), "D": (64, 256, 784, 3072), "Q": (2, 4, 8, 16)}

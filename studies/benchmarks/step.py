@@ -51,7 +51,13 @@ def trainer(array: Any, *, ranks: Ranks | None = None, **settings: Any) -> Train
         encoder_noise=model.encoder_noise * initialise.noise_share(D, Q),
     )
     groups = decoder.parameter_groups(model.encoder_rate(), model.hyper_learning_rate)
-    options = {"batch_size": model.batch_size, "max_epochs": 10**6, "seed": 0, "pause": lambda: True, "ranks": ranks}
+    options: dict[str, Any] = {
+        "batch_size": model.batch_size,
+        "max_epochs": 10**6,
+        "seed": 0,
+        "pause": lambda: True,
+        "ranks": ranks,
+    }
     return Training(decoder, rows, groups, **options)
 
 

@@ -93,7 +93,7 @@ def _places(model: Any, data: Any, run: Training) -> tuple[Found, Found]:
     Z_test = model.transform(data.X_test)
     seconds = time.process_time() - started
     found = knn(model.embedding_, _some(data.y, run.rows, run.seed), Z_test, data.y_test)
-    found |= structure(data.X_test, Z_test, data.y_test, run.seed)
+    found |= structure(data.X_test, Z_test, data.y_test, run.seed or 0)
     return found | {"transform_seconds": seconds}, {}
 
 
@@ -103,7 +103,7 @@ def _refined(model: Any, data: Any, run: Training) -> tuple[Found, Found]:
     found = {"transform_seconds": time.process_time() - started}
     found |= reconstruction(model, data.X_test, Z_test)
     found |= knn(model.embedding_, _some(data.y, run.rows, run.seed), Z_test, data.y_test)
-    found |= structure(data.X_test, Z_test, data.y_test, run.seed)
+    found |= structure(data.X_test, Z_test, data.y_test, run.seed or 0)
     del found["pit"]
     return {f"refined_{name}": value for name, value in found.items()}, {}
 

@@ -80,10 +80,10 @@ def elbo(model: VAE, rows: Any, seed: int, n_samples: int = 16) -> Any:
 def execute(run: Run) -> dict[str, Any]:
     """Train, score the usual and the unusual, and compare."""
     data, left_out, epochs = (run.settings[name] for name in ("data", "left_out", "max_epochs"))
-    rows = load(data)
+    rows: Any = load(data)
     train, test = np.asarray(rows.X, np.float32), np.asarray(rows.X_test, np.float32)
     if left_out is None:
-        other = load("mnist").X_test
+        other = np.asarray(load("mnist").X_test)
     else:
         train = train[rows.y != left_out]
         test, other = test[rows.y_test != left_out], test[rows.y_test == left_out]

@@ -21,7 +21,7 @@ def runs(seed: int, quick: bool) -> list[Run]:
 def execute(run: Run) -> dict[str, Any]:
     """Fit with all twelve, and with those that are kept."""
     settings = dict(run.settings)
-    data = load(settings.pop("data"))
+    data: Any = load(settings.pop("data"))
     wide = SASGP(n_components=12, kernel="rbf-ard", **settings, random_state=run.seed).fit(data.X)
     kept = SASGP(n_components="auto", **settings, random_state=run.seed).fit(data.X)
     found: dict[str, Any] = {"relevance": wide.relevance_.round(3).tolist(), "kept": kept.n_components_}

@@ -33,7 +33,7 @@ def runs(seed: int, quick: bool) -> list[Run]:
 def execute(run: Run) -> dict[str, Any]:
     """Train once and measure."""
     settings = dict(run.settings)
-    data = load(settings.pop("data"))
+    data: Any = load(settings.pop("data"))
     model = SASGP(**settings, random_state=run.seed).fit(data.X)
     Z_test = model.transform(data.X_test)
     metrics = {

@@ -11,7 +11,7 @@ from sasgp.data import load
 from studies.records import Record, Run
 from studies.tables import table as markdown
 
-METHODS = ("exact", "sas", "unbiased")
+METHODS: tuple[Any, ...] = ("exact", "sas", "unbiased")
 
 
 def execute(run: Run) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def trained(X: Any, checkpoint: Path, epochs: int) -> tuple[SASGP, dict[str, Any
     try:
         model.fit(X, checkpoint=checkpoint, resume=checkpoint if checkpoint.exists() else None)
     finally:
-        torch.nn.Module.__call__ = forward
+        torch.nn.Module.__call__ = forward  # type: ignore[method-assign]
         done.set()
     return model, {
         "seconds": time.monotonic() - started,
@@ -78,9 +78,9 @@ def execute(run: Run) -> dict[str, Any]:
             raw = named.fetch("mnist")
             images, labels = (named.read_idx(raw[name], name) for name in named.IDX[:2])
             write_infinite(images, labels, run.settings["rows"], path)
-        data = load(path)
+        data: Any = load(path)
         model, found = trained(data.X, path.with_suffix(".checkpoint.pt"), run.settings["max_epochs"])
-        mnist = load("mnist")  # after the peak of the memory was read
+        mnist: Any = load("mnist")  # after the peak of the memory was read
         X_test = mnist.X_test * 255  # in the units of the file
         Z_test = model.transform(X_test)
         accuracy = {f"{k}-NN": knn_accuracy(model.embedding_, data.y, Z_test, mnist.y_test, k) for k in (1, 15)}

@@ -92,7 +92,7 @@ def execute(run: Run) -> dict[str, Any]:
     data, folder = rows(name), None if run.file is None else Path(run.file)
     layout, layout_seconds = laid_out(name, init, data[0], run.seed or 0, folder)
     started = time.monotonic()
-    still = {"learning_rate": NOTHING, "hyper_learning_rate": NOTHING}
+    still: dict[str, Any] = {"learning_rate": NOTHING, "hyper_learning_rate": NOTHING}
     start = SASGP(init=layout, max_epochs=1, random_state=run.seed, **still).fit(data[0])
     start_seconds = time.monotonic() - started - start.history_[-1]["seconds"]
     model = SASGP(init=layout, max_epochs=epochs, learning_rate=rate, random_state=run.seed, verbose=True).fit(data[0])

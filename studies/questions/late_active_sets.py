@@ -30,7 +30,7 @@ def runs(seed: int, quick: bool) -> list[Run]:
 def execute(run: Run) -> dict[str, Any]:
     """Train, and measure on test rows."""
     first, late, max_epochs = (run.settings[name] for name in ("first", "late", "max_epochs"))
-    data = load(run.settings["data"])
+    data: Any = load(run.settings["data"])
 
     def grow(model: Any, record: dict[str, float]) -> None:
         if record["epoch"] == round(0.7 * max_epochs):

@@ -100,7 +100,8 @@ def execute(run: Run) -> dict[str, Any]:
     """Fit and measure."""
     settings = dict(run.settings)
     name, layout = settings.pop("data"), settings.pop("layout")
-    recipe, data = Recipe(**settings), load(name)
+    recipe = Recipe(**settings)
+    data: Any = load(name)
     X, X_test = (torch.as_tensor(rows, dtype=torch.float32) for rows in (data.X, data.X_test))
     Z = torch.as_tensor(laid_out(name, layout, data.X, 0, Path(run.file) if run.file else None)[0], dtype=torch.float32)
     Z = (Z - Z.mean(0)) / Z.std(correction=0)

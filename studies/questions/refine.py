@@ -62,7 +62,7 @@ def best_start(model: SASGP, X: Any) -> Any:
 
 def of_mnist(model: SASGP) -> dict[str, Any]:
     """From the encoder, from the support, and from all rows."""
-    data = load("mnist")
+    data: Any = load("mnist")
     rows = np.sort(np.random.default_rng(0).permutation(len(data.X_test))[:TEST_ROWS])
     X = data.X_test[rows]
     found = {"encoder": measure(model, data, rows, model.transform(X))}
@@ -76,7 +76,7 @@ def of_mnist(model: SASGP) -> dict[str, Any]:
 
 def of_digits(max_epochs: int | None) -> dict[str, Any]:
     """A network with and without refinement, and a table of latents, which always searches."""
-    data = load("digits")
+    data: Any = load("digits")
     rows, found = np.arange(len(data.X_test)), {}
     for name, chosen in DIGITS.items():
         model = SASGP(**chosen, max_epochs=max_epochs).fit(data.X)

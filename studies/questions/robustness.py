@@ -32,9 +32,9 @@ def runs(seed: int, quick: bool) -> list[Run]:
     return [Run("robustness", {**settings, "max_epochs": 1 if quick else EPOCHS}, seed)]
 
 
-def fit(data: str, latents: str, rate: float, epochs: int, seed: int | None) -> dict[str, Any]:
+def fit(data: str, latents: Any, rate: float, epochs: int, seed: int | None) -> dict[str, Any]:
     """One fit; a failure is a result."""
-    rows = load(data)
+    rows: Any = load(data)
     model = SASGP(
         latents=latents, learning_rate=rate, hyper_learning_rate=10 * rate, max_epochs=epochs, random_state=seed
     )
@@ -63,7 +63,8 @@ def execute(run: Run) -> dict[str, Any]:
     chosen = product(*(run.settings[name] for name in ("data", "latents", "learning_rates")))
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)  # an overflow in numpy would be one
-        return {"fits": [fit(*one, run.settings["max_epochs"], run.seed) for one in chosen]}
+        epochs = run.settings["max_epochs"]
+        return {"fits": [fit(data, latents, rate, epochs, run.seed) for data, latents, rate in chosen]}
 
 
 def fits(records: Sequence[Record]) -> list[dict[str, Any]]:

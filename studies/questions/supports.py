@@ -53,7 +53,8 @@ def greedy(Z, size, model, draw):
     candidates = torch.randperm(len(Z), generator=draw)[:CANDIDATES]
     Z, kernel, noise = Z[candidates].double(), model.posterior_.kernel, float(model.noise_)
     var = kernel(Z, diag=True).clone()
-    L, chosen = torch.zeros(len(Z), size, dtype=Z.dtype), []
+    L = torch.zeros(len(Z), size, dtype=Z.dtype)
+    chosen: list[int] = []
     for j in range(size):
         p = int(torch.where(torch.isin(torch.arange(len(Z)), torch.tensor(chosen)), -1.0, var).argmax())
         column = kernel(Z, Z[p : p + 1]).to_dense()[:, 0] - L[:, :j] @ L[p, :j]
@@ -106,7 +107,7 @@ class Setting:
     """A trained model, and test rows where its encoder puts them."""
 
     def __init__(self, name: str, model: Any) -> None:
-        data = load(name)
+        data: Any = load(name)
         self.name, self.model, posterior = name, model, model.posterior_
         self.X, X_test = (torch.as_tensor(rows, dtype=torch.float32) for rows in (data.X, data.X_test[:TEST_ROWS]))
         self.Z, self.Z_test = torch.as_tensor(model.embedding_), torch.as_tensor(model.transform(X_test.numpy()))
