@@ -124,7 +124,13 @@ def test_every_module_with_runs_is_in_the_catalogue(group):
     assert modules == set(catalogue.names(group))
 
 
-@pytest.mark.parametrize("line", [["paper", "table3"], ["paper", "fig2", "--seeds", "0", "1.2"], ["papers"], []])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(["paper", "table3"], ["paper", "fig2", "--seeds", "0", "1.2"], ["papers"], []),
+        ["data", "infinite-mnist", "--rows", "9.5", "--out", "x.npy"],
+    ],
+)
 def test_a_line_that_cannot_be_read_is_refused(line, capsys):
     with pytest.raises(SystemExit):
         main(line)
@@ -134,6 +140,15 @@ def test_a_line_that_cannot_be_read_is_refused(line, capsys):
 def test_negative_seeds_are_refused_on_one_line(capsys):
     assert main(["paper", "table1", "--seeds", "-1", "--list"]) == 2
     assert capsys.readouterr().err == "studies: error: --seeds must not be negative. Got -1.\n"
+
+
+def test_wrong_requests_for_data_are_refused_on_one_line(capsys):
+    line = ["data", "infinite-mnist", "--rows", "9", "--out"]
+    assert main([*line, "x.npy", "--seed", "-1"]) == 2
+    assert main([*line, "nowhere/x.npy"]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert "--seed must be from 0" in first
+    assert "create nowhere first" in second
 
 
 def test_help_and_lists_do_not_wait_for_torch():
