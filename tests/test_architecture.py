@@ -5,6 +5,7 @@ One table of rooms: a room may import those of a lower rank only. Every entry of
 
 import ast
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -23,14 +24,12 @@ RANKS = {
     "evaluation": 6,
     "plots": 7,
     "explorer": 7,
-    "synthetic": 7,
     "__init__": 8,
     "cli": 8,
     "__main__": 9,
-    "reproduction": 7.5,
 }
 # `model.explorer(X)` is `sasgp.explorer.explore(model, X)` for short: the one import from a room above
-SHORTCUTS = {("estimators", "explorer"), ("reproduction", "cli")}
+SHORTCUTS = {("estimators", "explorer")}
 ONLY_TORCH = {"training/loop"}  # besides the standard library
 NO_NUMPY = {"gp", "models", "training/loop", "training/initialise"}
 MAY_PRINT = {"cli", "training/progress", "__main__"}
@@ -81,7 +80,13 @@ def test_the_package_was_found():
 
 
 def test_the_top_has_few_entries():
-    assert len([entry for entry in PACKAGE.iterdir() if entry.name != "__pycache__"]) <= 16  # 14 when studies left
+    assert len([entry for entry in PACKAGE.iterdir() if entry.name != "__pycache__"]) <= 14
+
+
+def test_the_wheel_is_the_package_alone():
+    targets = tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+    assert targets["wheel"] == {"packages": ["src/sasgp"]}
+    assert (PACKAGE.parents[1] / "studies" / "__main__.py").is_file(), "studies are beside src"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -107,6 +112,7 @@ class TestEveryFile:
         if not among(path, MAY_IMPORT_RICH):
             assert "rich" not in outside
         assert not outside & {"pickle", "joblib", "dill", "cloudpickle"}, "loading a file never runs code"
+        assert "studies" not in outside, "studies use the package, which does not know them and comes without them"
 
     def test_prints_only_where_a_person_looks(self, path):
         if not among(path, MAY_PRINT):

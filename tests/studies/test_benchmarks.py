@@ -3,7 +3,6 @@
 No test asserts a time.
 """
 
-import json
 import math
 
 import gpytorch
@@ -12,9 +11,11 @@ import pytest
 import torch
 from oracles import TOLERANCE, assert_close
 
-from benchmarks import __main__ as command
-from benchmarks import autograd, figures, floor, measure, scale, step
 from sasgp.gp.objective import kl_to_prior, prior_log_density, sas_estimate
+from studies import records, tables
+from studies.__main__ import main
+from studies.benchmarks import autograd, floor, measure, page, scale, step
+from studies.catalogue import names
 
 # ---- floor ----
 
@@ -141,7 +142,7 @@ def test_a_stretch_has_as_many_calls_as_take_its_time(monkeypatch):
 def test_numbers_have_three_digits():
     values = [0.0123456, 1.0, 123.456, 1234.5, 7, "none", {"median": 1.234, "quartiles": [1.1, 1.35]}]
     shown = ["0.0123", "1.00", "123", "1234", "7", "none", "1.23 (1.10–1.35)"]
-    assert [measure.number(value) for value in values] == shown
+    assert [tables.number(value) for value in values] == shown
 
 
 # ---- the command, the files and the page ----
@@ -153,60 +154,57 @@ def tiny(monkeypatch):
         monkeypatch.setattr(floor, name, value)
 
 
-def test_quick_floor_writes_json_a_table_and_a_figure(tiny, tmp_path, capsys):
-    command.main(["floor", "figures", "--quick", "--out", str(tmp_path)])
-    result = json.loads((tmp_path / "floor.json").read_text())
-    assert result["command"] == f"python -m benchmarks floor figures --quick --out {tmp_path}"
-    assert result["quick"]
-    assert result["machine"]["threads"] == torch.get_num_threads()
-    assert result["versions"]["torch"] == torch.__version__.partition("+")[0] or "+" in result["versions"]["torch"]
-    sizes = {(row["latents"], row["A"], row["D"]) for row in result["rows"]}
+def test_quick_floor_writes_a_record_a_table_and_a_figure(tiny, tmp_path, capsys):
+    line = ["benchmarks", "floor", "--quick", "--out", str(tmp_path), "--report", str(tmp_path / "page.md")]
+    assert main(line) == 0
+    record = records.read(tmp_path / "quick" / "floor.json")
+    assert record["command"] == f"python -m studies {' '.join(line)}"
+    assert record["settings"] == {"quick": True}
+    assert record["machine"]["threads"] == torch.get_num_threads()
+    assert record["versions"]["torch"] == torch.__version__.partition("+")[0] or "+" in record["versions"]["torch"]
+    rows = record["results"]["rows"]
+    sizes = {(row["latents"], row["A"], row["D"]) for row in rows}
     assert sizes == {(latents, A, D) for latents in ("point", "bayesian") for A in (4, 8) for D in (3, 5)}
-    for row in result["rows"]:
+    for row in rows:
         low, high = row["step / floor"]["quartiles"]
         assert 0 < low <= row["step / floor"]["median"] <= high
         assert row["GFLOP"] == floor.flops(row["A"], 16, row["D"], 2, 1 + (row["latents"] == "bayesian")) / 1e9
-    assert floor.table(result) in capsys.readouterr().out
-    assert (tmp_path / "floor.png").stat().st_size > 10_000
+    assert floor.table([record]) in capsys.readouterr().out
+    assert (tmp_path / "images" / "performance-floor.png").stat().st_size > 10_000
 
 
 def test_names_that_are_no_benchmarks(capsys):
     with pytest.raises(SystemExit):
-        command.main(["flor"])
-    assert "Got flor; correct them." in capsys.readouterr().err
+        main(["benchmarks", "flor"])
+    assert "invalid choice: 'flor'" in capsys.readouterr().err
 
 
-def test_the_page_has_every_benchmark_and_its_tables_are_those_of_the_files():
-    parts = figures.blocks(figures.PAGE.read_text())
-    assert set(parts) == set(command.NAMES)
-    for name, text in parts.items():
-        assert text == figures.rendered(name, command.RESULTS), f"python -m benchmarks figures: {name} has changed"
+def test_the_page_has_every_benchmark_and_its_tables_are_those_of_the_records():
+    parts = tables.parts(page.PAGE.read_text())
+    assert set(parts) == set(names("benchmarks"))
+    for name, text in page.contents(records.RESULTS / "benchmarks", False).items():
+        assert parts[name] == text, f"python -m studies benchmarks {name} --tables: {name} has changed"
+        assert "Not measured" not in text
 
 
-def test_files_of_the_page_are_not_quick_ones():
-    for path in command.RESULTS.glob("*.json"):
-        assert not json.loads(path.read_text()).get("quick"), f"{path} is from --quick"
+def test_records_of_the_page_are_not_quick_ones():
+    for path in (records.RESULTS / "benchmarks").glob("*.json"):
+        assert records.read(path)["settings"] == {"quick": False}, f"{path} is from --quick"
 
 
-def test_publishing_fills_the_page(tmp_path, monkeypatch):
-    page = tmp_path / "performance.md"
-    page.write_text("before\n\n<!-- floor -->\nold\n<!-- end -->\n\nbetween\n\n<!-- scale -->\n<!-- end -->\n")
-    monkeypatch.setattr(figures, "PAGE", page)
-    monkeypatch.setattr(figures, "IMAGES", tmp_path)
+def test_publishing_fills_the_page(tmp_path):
     some = {"median": 1.0, "quartiles": [0.9, 1.2]}
     row = {"A": 4, "D": 3, "GFLOP": 0.1, "floor, ms": some, "step, ms": some, "step / floor": some}
     found = {"rows": [{"latents": latents, **row} for latents in ("point", "bayesian")]}
-    measure.write(tmp_path / "floor.json", found, measure.machine(), command="typed", quick=False)
-    figures.publish(tmp_path, docs=True)
-    text, parts = page.read_text(), figures.blocks(page.read_text())
-    assert "| point | 4 | 3 | 0.100 | 1.00 | 1.00 | 1.00 (0.900–1.20) | 100 |" in parts["floor"]
-    assert "`typed`" in parts["floor"]
-    assert parts["scale"] == f"{figures.NOT_MEASURED} `python -m benchmarks scale`"
-    assert "before" in text
-    assert "between" in text
-    assert (tmp_path / "performance-floor.png").exists()
-    figures.publish(tmp_path, docs=True)
-    assert page.read_text() == text, "filling in twice changes nothing"
+    run = records.Run("floor", {"quick": False})
+    records.write(records.record(run, found, command="typed", machine=records.machine()), tmp_path / "floor.json")
+    contents = page.contents(tmp_path, False)
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in contents["floor"].splitlines()]
+    assert ["point", "4", "3", "0.100", "1.00", "1.00", "1.00 (0.900–1.20)", "100"] in lines
+    assert "`python -m studies benchmarks floor`" in contents["floor"]
+    assert contents["scale"] == "Not measured yet: `python -m studies benchmarks scale`."
+    written = tables.publish(tmp_path / "page.md", contents, page.pictures(tmp_path, False), "benchmarks")
+    assert [path.name for path in written] == ["page.md", "performance-floor.png"]
 
 
 def test_rows_on_disk(tmp_path):
@@ -222,4 +220,4 @@ def test_rows_on_disk(tmp_path):
 def test_the_table_of_scale_reads_what_it_wrote():
     part = {"ratio": 0.9, "quartiles": [0.8, 1.0]}
     result = {"disk": part, "ranks": part, "peak resident memory, MB": {"60000": 700.0, "1000000": 770.0}}
-    assert "1,000,000 rows / at 60,000 rows, 770 MB | 1.10 |" in scale.table(result)
+    assert "1,000,000 rows / at 60,000 rows, 770 MB | 1.10 |" in " ".join(scale.table([{"results": result}]).split())

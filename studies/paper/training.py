@@ -1,0 +1,150 @@
+"""Train a model of the paper's tables, and measure it."""
+
+import time
+from collections.abc import Callable
+from copy import copy
+from dataclasses import asdict
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+import sasgp
+from sasgp.data import load
+from sasgp.evaluation import knn, reconstruction, structure
+from studies.paper import ablation, pca, peers
+from studies.paper.listing import Training
+from studies.records import Run
+
+__all__ = ["MEASURES", "execute"]
+
+FEWER = 400  # support points, as many as the paper's largest active set
+KEPT_ROWS = 5000  # training rows in a figure
+REFINE = 20  # steps for the latents of new rows
+GRID = 80  # points of the background along each axis
+EVIDENCE_SIZES = (100, 200, 400, 800)
+
+Found = dict[str, Any]
+
+
+def execute(run: Run) -> Found:
+    """Train once and measure."""
+    run = Training(run.name, run.settings, run.seed)
+    data = _load(run.data)
+    X = _some(data.X, run.rows, run.seed) if run.measures != ("evidence",) else data.X
+    estimator = _estimator(run.estimator)
+    shown = {"verbose": True} if "verbose" in estimator().get_params() else {}
+    model = estimator(**run.parameters, random_state=run.seed, **shown)
+    started, cpu = time.perf_counter(), time.process_time()
+    model.fit(X)
+    seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
+    metrics: Found = {}
+    arrays: Found = {}
+    for measure in run.measures:
+        found, kept = MEASURES[measure](model, data, run)
+        metrics |= found
+        arrays |= kept
+    return {
+        "parameters": model.get_params(),
+        "seconds": seconds,
+        "cpu_seconds": cpu,
+        "rows": len(X),
+        "metrics": metrics,
+        "curve": model.history_,
+        "arrays": arrays,
+    }
+
+
+@lru_cache(maxsize=1)
+def _load(name: str) -> Any:
+    return load(name)
+
+
+def _estimator(name: str) -> Any:
+    homes = (home for home in (ablation, pca, peers) if name in home.__all__)
+    return getattr(next(homes, sasgp), name)
+
+
+def _some(X: Any, n: int | None, seed: int | None) -> Any:
+    return X if n is None else X[np.sort(np.random.default_rng(seed).permutation(len(X))[:n])]
+
+
+# ---- measures ----
+
+
+def _quality(model: Any, data: Any, run: Training) -> tuple[Found, Found]:
+    # Neighbours among all training rows, also for a model that was trained on some of them
+    Z, Z_test = model.transform(data.X), model.transform(data.X_test)
+    found = reconstruction(model, data.X_test, Z_test)
+    del found["pit"]
+    return found | knn(Z, data.y, Z_test, data.y_test), {}
+
+
+def _fewer(model: Any, data: Any, run: Training) -> tuple[Found, Found]:
+    fewer, full = copy(model), model.posterior_
+    fewer.posterior_ = model.model_.condition(full.X[:FEWER], full.Z[:FEWER])
+    found = reconstruction(fewer, data.X_test, model.transform(data.X_test))
+    return {f"{name}_{FEWER}": found[name] for name in ("rmse", "mae", "nlpd")}, {}
+
+
+def _places(model: Any, data: Any, run: Training) -> tuple[Found, Found]:
+    model.transform(data.X_test[:20])  # what compiles itself has done so
+    started = time.process_time()
+    Z_test = model.transform(data.X_test)
+    seconds = time.process_time() - started
+    found = knn(model.embedding_, _some(data.y, run.rows, run.seed), Z_test, data.y_test)
+    found |= structure(data.X_test, Z_test, data.y_test, run.seed or 0)
+    return found | {"transform_seconds": seconds}, {}
+
+
+def _refined(model: Any, data: Any, run: Training) -> tuple[Found, Found]:
+    started = time.process_time()
+    Z_test = model.transform(data.X_test, refine=REFINE)
+    found = {"transform_seconds": time.process_time() - started}
+    found |= reconstruction(model, data.X_test, Z_test)
+    found |= knn(model.embedding_, _some(data.y, run.rows, run.seed), Z_test, data.y_test)
+    found |= structure(data.X_test, Z_test, data.y_test, run.seed or 0)
+    del found["pit"]
+    return {f"refined_{name}": value for name, value in found.items()}, {}
+
+
+def _latents(model: Any, data: Any, run: Training) -> tuple[Found, Found]:
+    Z, Z_test = model.transform(data.X[:KEPT_ROWS]), model.transform(data.X_test)
+    both = np.concatenate([Z, Z_test])
+    low, high = both.min(0), both.max(0)
+    centre, half = (low + high) / 2, 0.54 * (high - low).max()  # a margin of 4 % on either side
+    steps = [np.linspace(c - half, c + half, GRID) for c in centre]
+    grid = np.stack(np.meshgrid(*steps, indexing="xy"), axis=-1).reshape(-1, 2).astype(Z.dtype)
+    decodes = hasattr(model, "predict")
+    std = model.predict(grid, return_std=True)[1].mean(1).reshape(GRID, GRID) if decodes else np.zeros((GRID, GRID))
+    half_precision = {"Z": Z, "Z_test": Z_test, "std": std}  # three digits, which is more than a figure shows
+    return {}, {
+        **{name: values.astype(np.float16) for name, values in half_precision.items()},
+        "y": data.y[:KEPT_ROWS].astype(np.uint8),
+        "y_test": data.y_test.astype(np.uint8),
+        "extent": np.array([steps[0][0], steps[0][-1], steps[1][0], steps[1][-1]]),
+    }
+
+
+def _evidence(model: Any, data: Any, run: Training) -> tuple[Found, Found]:
+    X = _some(data.X, run.rows, run.seed)
+    found = {"exact": model.evidence(X, method="exact", dtype="float32")}
+    for A in EVIDENCE_SIZES:
+        if len(X) > A:
+            found[f"SAS, A = {A}"] = model.evidence(
+                X, method="sas", active_set_size=A, n_estimates=10, dtype="float32", random_state=run.seed
+            )
+    per_value = ("per_value", "standard_error_per_value")
+    return {
+        name: asdict(estimate) | {key: getattr(estimate, key) for key in per_value} for name, estimate in found.items()
+    }, {}
+
+
+MEASURES: dict[str, Callable[[Any, Any, Training], tuple[Found, Found]]] = {
+    "quality": _quality,
+    "fewer": _fewer,
+    "places": _places,
+    "refined": _refined,
+    "latents": _latents,
+    "evidence": _evidence,
+}

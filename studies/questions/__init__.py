@@ -1,0 +1,1 @@
+"""Questions that the docs answer, a module each: `python -m studies questions oil-flow`."""

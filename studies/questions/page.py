@@ -1,0 +1,44 @@
+"""Tables and figures of the questions, made from records: what docs/large-data.md shows of them, and the terminal."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from studies.catalogue import finished, study
+from studies.records import ROOT, Record
+
+__all__ = ["PAGE", "contents", "pictures", "tables"]
+
+PAGE = ROOT / "docs" / "large-data.md"
+PARTS = ("infinite-mnist", "robustness")  # modules with `part(records)`
+PICTURES = {"infinite-mnist": "infinite-mnist.png", "feature-noise": "calibration.png"}  # with `figure(records)`
+
+
+def _found(name: str, out: Path, quick: bool) -> tuple[Any, list[Record]]:
+    one = study("questions", name)
+    return import_module(one.executor), finished(one, out, quick)
+
+
+def tables(studies: Iterable[str], out: Path, quick: bool) -> dict[str, str]:
+    """The tables of questions, as far as there are records."""
+    found = {name: _found(name, out, quick) for name in studies}
+    return {name: module.table(records) for name, (module, records) in found.items() if records}
+
+
+def contents(out: Path, quick: bool) -> dict[str, str]:
+    """The parts of the page."""
+    found = {name: _found(name, out, quick) for name in PARTS}
+    return {
+        name: module.part(records) if records else f"Not run yet: `python -m studies questions {name}`."
+        for name, (module, records) in found.items()
+    }
+
+
+def pictures(out: Path, quick: bool) -> dict[str, Callable[[], Figure]]:
+    """The figures that there are records for, by the names of their files."""
+    found = {name: _found(name, out, quick) for name in PICTURES}
+    return {PICTURES[name]: partial(module.figure, records) for name, (module, records) in found.items() if records}
