@@ -198,7 +198,7 @@ def test_a_failed_write_leaves_everything_as_it_was(
 
     with monkeypatch.context() as patch:
         if function == "fsync":
-            patch.setattr(storage.os, "fsync", fail)
+            patch.setattr(storage.os, "fsync", fail)  # type: ignore[attr-defined]
         else:
             patch.setattr(Path, "replace", fail)
         with pytest.raises(expected):
@@ -352,7 +352,7 @@ def test_made_with_a_valid_checksum_and_still_wrong(path: Path, header: str | No
     content = {"__metadata__": metadata} | ({"x": entry} if entry else {})
     text = json.dumps(content, separators=(",", ":")).encode()
     raw = _safetensors(text, bytes(4 if entry else 0))
-    digest = storage.hashlib.sha256(raw).hexdigest().encode()
+    digest = storage.hashlib.sha256(raw).hexdigest().encode()  # type: ignore[attr-defined]
     path.write_bytes(raw.replace(b'"checksum":"' + b"0" * 64, b'"checksum":"' + digest))
     refused(path, "must be one that sasgp wrote")
 

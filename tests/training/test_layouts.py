@@ -104,7 +104,7 @@ def test_what_cannot_be_laid_out_is_said(digits, monkeypatch):
         SASGP(init="tsne", n_components=3).fit(digits)
     with pytest.raises(InputError, match="Got the class PCA; call it first"):
         SASGP(init=PCA).fit(digits)
-    monkeypatch.setattr(layouts.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(layouts.importlib.util, "find_spec", lambda name: None)  # type: ignore[attr-defined]
     for init, package in (("umap", "umap-learn"), ("tsne", "openTSNE")):
         with pytest.raises(InputError, match=rf"needs the package {package}.*pip install {package}"):
             SASGP(init=init).fit(digits)
@@ -180,7 +180,7 @@ def test_large_data_are_laid_out_by_a_subset(digits, encoder, monkeypatch, tmp_p
     r = [np.corrcoef(model.embedding_[:, q], digits[:, 20 + q])[0, 1] for q in range(2)]
     assert min(r) > 0.7
     if encoder == "table":  # those that were laid out are where they were put, but for the .01 that parts rows
-        chosen = torch.randperm(300, generator=initialise.generator(model.seed_, "layout"))[:100].sort().values
+        chosen = torch.randperm(300, generator=initialise.generator(model.seed_, "layout"))[:100].sort().values  # type: ignore[attr-defined]
         Z = initialise.standardised(torch.as_tensor(digits[chosen][:, 20:22])).numpy()
         assert np.abs(model.embedding_[chosen] - Z).max() < 0.06
 
