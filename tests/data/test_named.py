@@ -66,7 +66,7 @@ def serve():
         servers.append((server, thread))
         return f"http://127.0.0.1:{server.server_port}/"
 
-    serve.log = log
+    serve.log = log  # type: ignore[attr-defined]
     yield serve
     for server, thread in servers:
         server.shutdown()

@@ -89,7 +89,7 @@ def test_any_tool_can_look_into_the_file(path: Path) -> None:
     with safetensors.safe_open(path, "pt") as file:
         metadata = file.metadata()
     assert metadata.keys() == {"format", "version", "header", "checksum"}
-    assert (metadata["format"], metadata["version"]) == ("sasgp", "1")
+    assert (metadata["format"], metadata["version"]) == ("sasgp", "2")
     assert json.loads(metadata["header"]) == HEADER
 
 
@@ -198,7 +198,7 @@ def test_a_failed_write_leaves_everything_as_it_was(
 
     with monkeypatch.context() as patch:
         if function == "fsync":
-            patch.setattr(storage.os, "fsync", fail)
+            patch.setattr(storage.os, "fsync", fail)  # type: ignore[attr-defined]
         else:
             patch.setattr(Path, "replace", fail)
         with pytest.raises(expected):
@@ -291,7 +291,7 @@ def _zip(buffer: io.BytesIO) -> None:
         file.writestr("archive/data.pkl", pickle.dumps(Bomb()))
 
 
-OURS = {"format": "sasgp", "version": "1", "header": "{}", "checksum": "0" * 64}
+OURS = {"format": "sasgp", "version": "2", "header": "{}", "checksum": "0" * 64}
 OTHERS: dict[str, bytes] = {
     "pickle": pickle.dumps(Bomb()),
     "old pickle": pickle.dumps(Bomb(), protocol=0),
@@ -341,7 +341,7 @@ def test_newer_format(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "VERSION", 7)
     write(path, HEADER, TENSORS)
     monkeypatch.undo()
-    refused(path, r"was written by a newer sasgp \(format 7, this one reads up to 1\): upgrade sasgp")
+    refused(path, r"was written by a newer sasgp \(format 7, this one reads 2\). Upgrade sasgp")
 
 
 @pytest.mark.parametrize("header", ["[]", "NaN", "{", "[" * 200_000, None])
@@ -352,7 +352,7 @@ def test_made_with_a_valid_checksum_and_still_wrong(path: Path, header: str | No
     content = {"__metadata__": metadata} | ({"x": entry} if entry else {})
     text = json.dumps(content, separators=(",", ":")).encode()
     raw = _safetensors(text, bytes(4 if entry else 0))
-    digest = storage.hashlib.sha256(raw).hexdigest().encode()
+    digest = storage.hashlib.sha256(raw).hexdigest().encode()  # type: ignore[attr-defined]
     path.write_bytes(raw.replace(b'"checksum":"' + b"0" * 64, b'"checksum":"' + digest))
     refused(path, "must be one that sasgp wrote")
 

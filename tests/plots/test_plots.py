@@ -227,7 +227,7 @@ def test_relevance_is_the_spread_of_the_latents_in_lengthscales():
     ard.lengthscale, shared.lengthscale = torch.tensor([0.5, 4.0]), 2.0
     model = decoder()
     model.kernel_ = ScaleKernel(ard) + shared  # the second dimension has two: the shortest counts
-    bars = [bar.get_width() for bar in plots.relevance(model).axes[0].patches]
+    bars = [bar.get_width() for bar in plots.relevance(model).axes[0].patches]  # type: ignore[attr-defined]
     np.testing.assert_allclose(bars, model.embedding_.std(0) / [0.5, 2.0])
 
 

@@ -13,11 +13,12 @@ from sklearn.decomposition import PCA
 from sasgp import GPLVM, SASGP, VAE, BayesianGPLVM
 from sasgp.data.rows import ArrayRows
 from sasgp.errors import InputError
-from sasgp.estimators import inference
+from sasgp.gp.refine import climb
 from sasgp.metrics import trustworthiness
 from sasgp.models import anchor
 from sasgp.training import checkpoint, fit_encoder, initialise, layouts
 from sasgp.training.layouts import lay_out
+from sasgp.training.loop import generator
 
 SHORT = {"max_epochs": 2, "random_state": 0}
 
@@ -104,7 +105,7 @@ def test_what_cannot_be_laid_out_is_said(digits, monkeypatch):
         SASGP(init="tsne", n_components=3).fit(digits)
     with pytest.raises(InputError, match="Got the class PCA; call it first"):
         SASGP(init=PCA).fit(digits)
-    monkeypatch.setattr(layouts.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(layouts.importlib.util, "find_spec", lambda name: None)  # type: ignore[attr-defined]
     for init, package in (("umap", "umap-learn"), ("tsne", "openTSNE")):
         with pytest.raises(InputError, match=rf"needs the package {package}.*pip install {package}"):
             SASGP(init=init).fit(digits)
@@ -118,14 +119,14 @@ def test_the_loss_is_cauchys_log_density(rng):
     s = anchor.MODE_SCALE
     # −log [ 1 / (π s (1 + r²/s²)) ] − log(π s), a row at a time
     density = torch.distributions.Cauchy(T, s).log_prob(Z)
-    assert initialise.nearest_mode(Z, T).item() == pytest.approx(float(-(density + np.log(np.pi * s)).mean()))
+    assert anchor.distance_cost(Z, T).mean().item() == pytest.approx(float(-(density + np.log(np.pi * s)).mean()))
 
 
 def test_a_row_that_may_belong_to_either_cluster_goes_to_the_likelier():
     # Targets −2 and 2 with chances .3 and .7. Squared error is least at their mean, 0.8; the mode is at 2
     T = torch.tensor([-2.0, -2, -2, 2, 2, 2, 2, 2, 2, 2])[:, None]
     grid = torch.linspace(-3, 3, 601)
-    losses = [float(initialise.nearest_mode(z.expand_as(T), T)) for z in grid]
+    losses = [float(anchor.distance_cost(z.expand_as(T), T).mean()) for z in grid]
     assert float(grid[np.argmin(losses)]) == pytest.approx(2.0, abs=0.02)
 
 
@@ -180,7 +181,7 @@ def test_large_data_are_laid_out_by_a_subset(digits, encoder, monkeypatch, tmp_p
     r = [np.corrcoef(model.embedding_[:, q], digits[:, 20 + q])[0, 1] for q in range(2)]
     assert min(r) > 0.7
     if encoder == "table":  # those that were laid out are where they were put, but for the .01 that parts rows
-        chosen = torch.randperm(300, generator=fit_encoder.generator(model.seed_, "layout"))[:100].sort().values
+        chosen = torch.randperm(300, generator=generator(model.seed_, "layout"))[:100].sort().values
         Z = fit_encoder.standardised(torch.as_tensor(digits[chosen][:, 20:22])).numpy()
         assert np.abs(model.embedding_[chosen] - Z).max() < 0.06
 
@@ -248,15 +249,15 @@ def test_a_resumed_fit_makes_no_layout_and_ends_in_the_same_bits(digits, tmp_pat
 def test_an_anchor_is_the_loss_of_rows_that_were_laid_out(rng, dtype):
     T = torch.randn(3, 1, generator=rng, dtype=dtype)
     mu, rows = torch.randn(4, 1, generator=rng, dtype=dtype), torch.tensor([7, 0, 2, 5])
-    held = initialise.anchor(fit_encoder.Layout(T, torch.tensor([2, 5, 9])), N=10, weight=3.0)
     Z, s = fit_encoder.standardised(T), anchor.MODE_SCALE
+    held = anchor.Anchor(Z, torch.tensor([2, 5, 9]), n_rows=10, weight=3.0)
     # Row 2 is the first of those laid out, row 5 the second; rows 7 and 0 are not among them
     expected = torch.zeros(4, dtype=dtype)
     for place, target in ((2, Z[0]), (3, Z[1])):
         density = torch.distributions.Cauchy(target, s).log_prob(mu[place])
         expected[place] = -3.0 * (density + np.log(np.pi * s))[0]
     torch.testing.assert_close(held(mu, rows), expected)
-    everything = initialise.anchor(fit_encoder.Layout(T), N=3, weight=1.0)
+    everything = anchor.Anchor(Z, None, n_rows=3, weight=1.0)
     torch.testing.assert_close(everything(mu[:2], torch.tensor([1, 0])), anchor.distance_cost(mu[:2], Z[[1, 0]]))
 
 
@@ -265,7 +266,7 @@ def test_the_heavier_an_anchor_the_nearer_rows_stay(digits, estimator):
     Z = fit_encoder.standardised(torch.as_tensor(30 * digits[:80, 20:22])).numpy()
     settings = {"init": Z, "max_epochs": 30, "learning_rate": 1e-2, "encoder_noise": 0.0, "random_state": 0}
     apart = [
-        float(np.abs(estimator(neighbours=weight, **settings).fit(digits[:80]).embedding_ - Z).mean())
+        float(np.abs(estimator(layout_weight=weight, **settings).fit(digits[:80]).embedding_ - Z).mean())
         for weight in (0.0, 0.2)
     ]
     assert apart[0] > 1.1 * apart[1]
@@ -317,7 +318,7 @@ def test_refinement_pays_a_quarter_of_what_training_paid_and_scores_do_not(digit
     def cost(Z):  # ¼ · .3 nats for each of the 64 values
         return 0.25 * 0.3 * 64 * torch.log1p((Z - home).square().sum(1) / anchor.MODE_SCALE**2)
 
-    expected = inference.climb(model.posterior_, X, home, 8, cost)[0]
+    expected = climb(model.posterior_, X, home, 8, cost)[0]
     np.testing.assert_allclose(model.transform(digits[200:220], refine=8), expected.numpy(), rtol=1e-4, atol=1e-5)
     # What a row's density is does not hang on how its latents were trained: the same decoder without the weight
     free = copy.deepcopy(model).set_params(layout_weight=0.0)
@@ -326,10 +327,13 @@ def test_refinement_pays_a_quarter_of_what_training_paid_and_scores_do_not(digit
 
 
 def test_what_there_is_no_layout_for_is_said(digits):
-    with pytest.raises(InputError, match=r"neighbours=1.0 needs a layout.*Got init='pca'; choose another, such as"):
+    with pytest.raises(
+        InputError,
+        match=r"layout_weight=1.0 needs an init that keeps neighbours together, such as 'umap'.*Got init='pca'",
+    ):
         SASGP(layout_weight=1.0).fit(digits)
-    with pytest.raises(InputError, match=r"neighbours must be a number of at least 0. Got -1"):
-        SASGP(neighbours=-1, init="spectral").fit(digits)
+    with pytest.raises(InputError, match=r"layout_weight must be a number of at least 0. Got -1"):
+        SASGP(layout_weight=-1, init="spectral").fit(digits)
 
 
 def test_the_exact_model_and_held_out_rows_start_from_a_layout_too(digits):

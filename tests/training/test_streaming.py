@@ -134,7 +134,7 @@ def test_leaving_early_ends_the_thread(on_disk):
 
     stream = ArrayRows(on_disk, torch.float32, CPU).stream(batches(500, 10, 0, 0))
     next(stream)
-    stream.close()
+    stream.close()  # type: ignore[attr-defined]
     assert "sasgp reader" not in {thread.name for thread in threading.enumerate()}
 
 
