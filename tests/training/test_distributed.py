@@ -142,7 +142,7 @@ def processes(task, folder, world=2):
     return [
         subprocess.Popen(
             [sys.executable, __file__, task, str(folder)],
-            env=os.environ | address | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            env=os.environ | address | {"PYTHONPATH": tests} | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
             stderr=subprocess.PIPE,
             text=True,
         )
