@@ -31,7 +31,9 @@ RANKS = {
 # `model.explorer(X)` is `sasgp.explorer.explore(model, X)` for short: the one import from a room above
 SHORTCUTS = {("estimators", "explorer")}
 ONLY_TORCH = {"training/loop"}  # besides the standard library
-NO_NUMPY = {"gp", "models", "training/loop", "training/initialise"}
+NO_NUMPY = {"gp", "models", "training/loop", "training/fit_encoder", "training/run"}
+NO_ESTIMATOR = {"data", "gp", "models", "training"}  # as an argument: they stand below `estimators`
+MAX_LINES, MAX_FUNCTION_LINES = 450, 60
 MAY_PRINT = {"cli", "training/progress", "__main__"}
 MAY_IMPORT_RICH = MAY_PRINT | {"data/sources"}  # the bar of a download, on a terminal only
 
@@ -113,6 +115,19 @@ class TestEveryFile:
             assert "rich" not in outside
         assert not outside & {"pickle", "joblib", "dill", "cloudpickle"}, "loading a file never runs code"
         assert "studies" not in outside, "studies use the package, which does not know them and comes without them"
+
+    def test_takes_no_estimator_below_estimators(self, path):
+        if among(path, NO_ESTIMATOR):
+            functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+            arguments = {a.arg for f in functions for a in (*f.args.posonlyargs, *f.args.args, *f.args.kwonlyargs)}
+            assert "estimator" not in arguments
+
+    def test_fits_on_a_few_screens(self, path):
+        text = path.read_text()
+        assert len(text.splitlines()) <= MAX_LINES
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                assert (node.end_lineno or 0) - node.lineno < MAX_FUNCTION_LINES, f"{node.name} is long"
 
     def test_prints_only_where_a_person_looks(self, path):
         if not among(path, MAY_PRINT):

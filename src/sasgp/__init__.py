@@ -2,12 +2,18 @@
 
     from sasgp import SASGP
 
-Public names are loaded when they are first asked for, so that importing the package (and `sasgp --help`) does not
-wait for torch.
+The public surface is `sasgp.__all__` and the `__all__` of these modules: `sasgp.data`, `sasgp.metrics`,
+`sasgp.evaluation`, `sasgp.plots`, `sasgp.explorer` and `sasgp.estimators.callbacks`. Everything else is private: it may
+change in any release.
+
+Public names are loaded when they are first used, so that importing the package (and `sasgp --help`) does not wait for
+torch.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from sasgp.errors import InputError
 
 if TYPE_CHECKING:
     from sasgp.estimators import GPLVM as GPLVM
@@ -17,15 +23,15 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0.dev0"
 
-_HOME = dict.fromkeys(("SASGP", "GPLVM", "BayesianGPLVM", "VAE"), "sasgp.estimators")
+_ESTIMATORS = ("SASGP", "GPLVM", "BayesianGPLVM", "VAE")
 
-__all__ = ["GPLVM", "SASGP", "VAE", "BayesianGPLVM", "__version__"]
+__all__ = ["GPLVM", "SASGP", "VAE", "BayesianGPLVM", "InputError", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _ESTIMATORS:
         raise AttributeError(f"module 'sasgp' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    return getattr(import_module("sasgp.estimators"), name)
 
 
 def __dir__() -> list[str]:

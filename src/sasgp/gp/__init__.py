@@ -1,1 +1,1 @@
-"""The mathematics of Gaussian processes: tensors in, tensors out. Nothing here knows a model, a file or a user."""
+"""The mathematics of Gaussian processes: tensors in, tensors out. Private: names here may change in any release."""

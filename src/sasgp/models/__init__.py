@@ -1,1 +1,1 @@
-"""Encoder and decoder under one objective: what training minimises."""
+"""Encoder and decoder under one objective, which training minimises. Private: names may change in any release."""

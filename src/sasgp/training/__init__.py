@@ -1,1 +1,4 @@
-"""From a model and rows to a trained model: first numbers, the loop, checkpoints, several processes."""
+"""From a model and rows to a trained model: first numbers, the loop, checkpoints, several processes.
+
+Private: names here may change in any release.
+"""

@@ -1,0 +1,100 @@
+"""The public surface, written down once: a name that comes or goes has to come or go here, too."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import sasgp
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+SURFACE = {
+    "sasgp": {"GPLVM", "SASGP", "VAE", "BayesianGPLVM", "InputError", "__version__"},
+    "sasgp.data": {"NAMES", "Dataset", "load"},
+    "sasgp.metrics": {
+        "continuity",
+        "coverage",
+        "knn_accuracy",
+        "mae",
+        "neighbour_recall",
+        "nlpd",
+        "pit_counts",
+        "rmse",
+        "silhouette",
+        "triplet_accuracy",
+        "trustworthiness",
+    },
+    "sasgp.evaluation": {"structure"},
+    "sasgp.plots": {
+        "calibration",
+        "contact_sheet",
+        "decoded_grid",
+        "evidence_curve",
+        "latent_space",
+        "latent_with_images",
+        "reconstructions",
+        "relevance",
+        "training_curve",
+    },
+    "sasgp.explorer": {"Explorer", "explore"},
+    "sasgp.estimators.callbacks": {"Callback", "History", "TensorBoard", "combined"},
+}
+# Of an estimator: what `dir` shows beyond scikit-learn's own, besides settings and fitted attributes
+METHODS = {
+    "build_index",
+    "explorer",
+    "fit",
+    "fit_transform",
+    "inverse_transform",
+    "load",
+    "posterior_samples",
+    "predict",
+    "reconstruct",
+    "sample",
+    "save",
+    "score",
+    "score_samples",
+    "transform",
+}
+OWN_METHODS = {
+    "SASGP": {"add_supports", "evidence", "evidence_curve"},
+    "GPLVM": {"add_supports", "evidence", "evidence_curve"},
+    "BayesianGPLVM": set(),
+    "VAE": set(),
+}
+
+
+@pytest.mark.parametrize("module", SURFACE)
+def test_a_module_offers_what_is_written_down(module):
+    found = importlib.import_module(module)
+    assert set(found.__all__) == SURFACE[module]
+    assert all(hasattr(found, name) for name in SURFACE[module])
+    assert set(dir(sasgp)) == SURFACE["sasgp"]
+
+
+def test_the_package_names_its_public_modules():
+    assert set(re.findall(r"`(sasgp\.[a-z.]+)`", sasgp.__doc__ or "")) == set(SURFACE) - {"sasgp"}
+
+
+@pytest.mark.parametrize("name", OWN_METHODS)
+def test_an_estimator_has_the_methods_that_are_written_down(name):
+    cls = getattr(sasgp, name)
+    ours = {key for base in cls.__mro__ if base.__module__.startswith("sasgp.") for key in vars(base)}
+    methods = {key for key in ours if not key.startswith("_") and callable(getattr(cls, key)) and not key.endswith("_")}
+    theirs = {"set_fit_request", "set_predict_request", "set_transform_request"}  # made by scikit-learn
+    settings = {"encoder_rate", "torch_device"} | set(cls.__init__.__annotations__) | theirs
+    assert methods - settings == METHODS | OWN_METHODS[name]
+    fields = set(cls.__dataclass_fields__)
+    attributes = {key for key in ours if isinstance(getattr(cls, key), property) and not key.startswith("_")} - fields
+    kernel = {"kernel_", "relevance_"} if name != "VAE" else set()
+    assert attributes == {"n_components_", "noise_"} | kernel
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_pages_name_only_what_is_public(page):
+    for module, names in re.findall(r"from (sasgp[\w.]*) import ([\w, ]+)", page.read_text()):
+        for name in re.split(r",\s*", names.strip()):
+            assert name in SURFACE.get(module, ()) or f"{module}.{name}" in SURFACE, f"{module}.{name} is private"
