@@ -35,7 +35,7 @@ NO_NUMPY = {"gp", "models", "training/loop", "training/fit_encoder", "training/r
 NO_ESTIMATOR = {"data", "gp", "models", "training"}  # as an argument: they stand below `estimators`
 MAX_LINES, MAX_FUNCTION_LINES = 450, 60
 MAY_PRINT = {"cli", "training/progress", "__main__"}
-MAY_IMPORT_RICH = MAY_PRINT | {"data/sources"}  # the bar of a download, on a terminal only
+MAY_IMPORT_RICH = MAY_PRINT | {"data/downloads"}  # the bar of a download, on a terminal only
 
 
 def room(path):

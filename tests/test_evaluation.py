@@ -38,7 +38,7 @@ def test_reconstruction_is_the_same_in_blocks(monkeypatch):
     X = np.random.default_rng(0).normal(size=(50, 4))
     model = SASGP(encoder="table", max_epochs=2, random_state=0).fit(X)
     whole = reconstruction(model, X, model.embedding_)
-    monkeypatch.setattr("sasgp.evaluation.VALUES_AT_ONCE", 28)  # seven rows
+    monkeypatch.setattr("sasgp.data.blocks.VALUES_AT_ONCE", 28)  # seven rows
     in_blocks = reconstruction(model, X, model.embedding_)
     assert in_blocks.pop("pit") == whole.pop("pit")
     assert in_blocks == pytest.approx(whole, rel=1e-5)

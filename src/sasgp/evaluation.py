@@ -18,7 +18,7 @@ from sasgp.errors import InputError
 
 if TYPE_CHECKING:
     from sasgp.data.named import Dataset
-    from sasgp.estimators.decoder import Decoder
+    from sasgp.estimators.protocol import Decoder
 
 __all__ = ["structure"]
 

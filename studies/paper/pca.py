@@ -32,7 +32,7 @@ class PCA(BaseEstimator):
         """Find the components, and what they leave."""
         if self.n_components < 1:
             raise ValueError(f"n_components must be at least 1. Got {self.n_components}.")
-        self.mean_ = X.mean(0)
+        self.mean_, self.n_features_in_ = X.mean(0), X.shape[1]
         self.axes_ = principal_axes(torch.as_tensor(X - self.mean_), self.n_components)[1].numpy()  # [D, Q]
         self.embedding_ = self.transform(X)
         self.std_ = float(np.sqrt(np.mean(np.square(X - self.predict(self.embedding_)))))

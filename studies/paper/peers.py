@@ -74,6 +74,7 @@ class Autoencoder(BaseEstimator):
     def fit(self, X: Array, y: Any = None) -> Self:
         """Train both."""
         rows, D = torch.as_tensor(X, dtype=torch.float32), X.shape[1]
+        self.n_features_in_ = D
         self.mean_, draw = rows.mean(0), generator(self.random_state, "autoencoder")
         self.encoder_, self.decoder_ = (perceptron(widths) for widths in ((D, 512, 256, 2), (2, 400, D)))
         for network in (self.encoder_, self.decoder_):

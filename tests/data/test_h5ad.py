@@ -96,9 +96,7 @@ def test_labels_by_their_name(cells):
 def test_what_is_wrong_with_a_file(cells, monkeypatch):
     _, name = cells(obs={"kind": pd.Categorical(["B", None, *TYPES[2:]])}, var={"highly_variable": np.zeros(D, bool)})
     assert "cell 2 has no label in column 'kind' of obs" in message(name, labels="kind")
-    assert "a column of cells.h5ad (kind) or a file, but 'kinds' is neither. Did you mean 'kind'?" in message(
-        name, labels="kinds"
-    )
+    assert "a column of cells.h5ad (kind) or a file. Got 'kinds'. Did you mean 'kind'?" in message(name, labels="kinds")
     assert "marks no gene as highly_variable" in message(name)
     cells(obs={"kind": pd.Categorical([None] * N)})
     assert "cell 1 has no label" in message(name, labels="kind")

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from sasgp.data import load
+from sasgp.data.downloads import IDX, SOURCES
 from sasgp.data.named import NAMES, read_cifar, read_idx
-from sasgp.data.sources import IDX, SOURCES
 from sasgp.errors import InputError
 
 

@@ -344,7 +344,7 @@ def test_label_arrays_that_do_not_fit(write):
     np.save("x.npy", np.ones((2, 3)))
     for y in (np.ones(3), np.ones((2, 2))):
         np.save("y.npy", y)
-        assert f"2 for x.npy, but have shape {y.shape}" in message("x.npy", labels="y.npy")
+        assert f"2 for x.npy. Got shape {y.shape}" in message("x.npy", labels="y.npy")
     assert "must be a file" in message("x.npy", labels="species")
     assert ".npy, .csv, .tsv or .txt" in message("x.npy", labels=write("x", "y.json"))
     assert "not a .npy file" in message("x.npy", labels=write(b"\xff", "y.npy"))

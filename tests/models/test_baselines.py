@@ -156,7 +156,7 @@ def test_the_gradient_against_finite_differences(X):
     model = inducing(4, encoder_noise=0.0, scales=torch.stack([torch.full((D,), 0.02), 1 + torch.rand(D)]).double())
     model.settle([(X, normal(N, Q))])
     model.eval()  # q(u) stays
-    parameters = [model.encoder.mu, *model.hyperparameters]
+    parameters = [model.encoder.mu, *model.decoder_parameters]
 
     def loss():
         return model(X, torch.arange(N), 2 * N, torch.Generator())

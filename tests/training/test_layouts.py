@@ -53,12 +53,12 @@ def test_spectral_is_the_generalised_eigenproblem_by_loops(rng):
     apart = [[np.linalg.norm(a - b) for b in X] for a in X]
     s = [sorted(row)[15] for row in apart]  # sorted(row)[0] is the row itself
     W = [[np.exp(-(apart[i][j] ** 2) / (s[i] * s[j])) + layouts.COUPLING for j in range(40)] for i in range(40)]
+    np.fill_diagonal(W := np.array(W), 0)  # scikit-learn's graph has no edge from a row to itself
     V = scipy.linalg.eigh(W, np.diag(np.sum(W, 1)))[1]  # w z = λ d z
     Z = lay_out("spectral", X, 2, seed=0)
     for column, expected in zip(Z.T, (V[:, -2], V[:, -3]), strict=True):
         expected = expected / expected.std()
         np.testing.assert_allclose(np.abs(column), np.abs(expected), atol=1e-8)
-    assert (Z[np.abs(Z).argmax(0), [0, 1]] > 0).all()
 
 
 def test_a_ring_comes_out_of_many_dimensions_as_a_ring():
@@ -96,12 +96,12 @@ def test_an_object_is_copied_and_gets_the_seed(digits):
     centred = digits - digits.mean(0)
     np.testing.assert_allclose(lay_out(own, digits, 2, 1), 2 * centred[:, :2] + 1)
     assert not hasattr(own, "seen")
-    with pytest.raises(InputError, match=r"n_components=2 for each of the 300 rows.*Got shape \(300, 3\) from PCA"):
+    with pytest.raises(InputError, match=r"n_components=2 .* of the 300 rows\. PCA returned shape \(300, 3\)"):
         lay_out(PCA(3), digits, 2, 1)
 
 
 def test_what_cannot_be_laid_out_is_said(digits, monkeypatch):
-    with pytest.raises(InputError, match=r"1 or 2 dimensions. Got n_components=3"):
+    with pytest.raises(InputError, match=r"1 or 2 dimensions, but n_components is 3"):
         SASGP(init="tsne", n_components=3).fit(digits)
     with pytest.raises(InputError, match="Got the class PCA; call it first"):
         SASGP(init=PCA).fit(digits)

@@ -179,7 +179,7 @@ def test_streamed_results_are_those_in_memory(model, X, on_disk, tmp_path):
 
 
 def test_a_result_file_is_whole_or_not_there(model, X, tmp_path, monkeypatch):
-    monkeypatch.setattr("sasgp.estimators.base.ENCODE_ROWS", 100)
+    monkeypatch.setattr("sasgp.estimators.inference.ENCODE_ROWS", 100)
     bad = X.copy()
     with monkeypatch.context() as patch:
         patch.setattr(ArrayRows, "gather", lambda *_: 1 / 0)

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from sasgp.cli import report
 from sasgp.cli.arguments import LINE, Data, Flag, Labels, Open, app, check_seed
-from sasgp.cli.options import DEFAULTS, ModelName, Options, Request
+from sasgp.cli.fit_options import DEFAULTS, ModelName, Options, Request
 from sasgp.cli.pictures import draw_run, explorer_page, open_page
 from sasgp.cli.printing import show
 from sasgp.errors import InputError

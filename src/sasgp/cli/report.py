@@ -7,7 +7,7 @@ from sasgp import __version__
 from sasgp.cli.printing import AT_LENGTH, THROUGH, Line, Section, metric_lines
 
 if TYPE_CHECKING:
-    from sasgp.cli.options import Request
+    from sasgp.cli.fit_options import Request
     from sasgp.data.named import Dataset
     from sasgp.estimators import SASGP
     from sasgp.evaluation import Split

@@ -31,7 +31,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     By then the file has been synced to the disk. Raises OSError.
     """
     path = real_path(path)
-    temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
+    temporary = path.with_name(_temporary_name(path, secrets.token_hex(4)))
     try:
         temporary.touch(exist_ok=False)
         if path.exists():
@@ -50,10 +50,15 @@ def remove_leftovers(path: Path) -> None:
     """Delete the temporary files that killed processes left beside `path`."""
     abandoned = time.time() - 600  # no process pauses its writing for ten minutes
     token = "[0-9a-f]" * 8
-    for leftover in path.parent.glob(f".{glob.escape(path.stem)}.{token}{glob.escape(path.suffix)}"):
+    for leftover in path.parent.glob(glob.escape(_temporary_name(path, "TOKEN")).replace("TOKEN", token)):
         with suppress(OSError):
             if leftover.stat().st_mtime < abandoned:
                 leftover.unlink()
+
+
+def _temporary_name(path: Path, token: str) -> str:
+    """A hidden name beside `path`, cut short so that it is no longer than file systems allow."""
+    return f".{path.stem[:200]}.{token}{path.suffix[:40]}"
 
 
 def _sync(path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sasgp.data.sources import IDX, fetch
+from sasgp.data.downloads import IDX, fetch
 from sasgp.errors import InputError
 
 __all__ = ["IDX", "NAMES", "Dataset", "fetch", "load_named", "read_cifar", "read_idx"]

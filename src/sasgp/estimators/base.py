@@ -29,7 +29,7 @@ from sasgp.training.distributed import agreed, joined
 from sasgp.training.initialise import Start, initialise
 from sasgp.training.loop import Ranks, generator
 from sasgp.training.malloc import keep_freed_memory
-from sasgp.training.run import Plan, Run
+from sasgp.training.run import Plan, TrainingRun
 
 __all__ = ["LatentEstimator"]
 
@@ -172,7 +172,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         if saved is None:
             initialise(self.model_, rows, self._start())
         self.history_ = []
-        run = Run(
+        run = TrainingRun(
             self.model_,
             rows,
             self._plan(),

@@ -48,8 +48,8 @@ def write(path: str | os.PathLike[str], header: Mapping[str, Any], tensors: Mapp
     """
     path = real_path(path)
     content = _serialise(header, tensors)
-    _check_target(path)
     try:
+        _check_target(path)
         with replacing(path) as temporary, temporary.open("wb") as file:
             file.writelines(content)
     except OSError as error:

@@ -22,7 +22,7 @@ from sasgp.explorer.packing import pack
 from sasgp.explorer.page import Explorer
 
 if TYPE_CHECKING:
-    from sasgp.estimators.decoder import Decoder
+    from sasgp.estimators.protocol import Decoder
 
 __all__ = ["Explorer", "explore"]
 

@@ -20,7 +20,7 @@ from sasgp.explorer.packing import Kind, Packed, pack, unpack
 from sasgp.gp.posterior import Posterior
 
 if TYPE_CHECKING:
-    from sasgp.estimators.decoder import Decoder
+    from sasgp.estimators.protocol import Decoder
 
 __all__ = ["Box", "pack_background", "pack_decoder"]
 

@@ -1,5 +1,8 @@
 """What keeps rows near their places in a layout, when the encoder is fitted to it and while everything is trained."""
 
+from collections.abc import Mapping
+from typing import Any, Self
+
 import torch
 from torch import Tensor
 
@@ -35,9 +38,13 @@ class Anchor:
         place = self.place[rows]
         return self.weight * distance_cost(mu, self.targets[place]) * (place >= 0)
 
-    def state(self) -> dict[str, object]:
-        """All that makes an equal anchor, for a checkpoint: `Anchor(**state)`."""
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps; `from_state` makes an equal anchor."""
         return {"targets": self.targets, "rows": self.rows, "n_rows": self.n_rows, "weight": self.weight}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], device: torch.device) -> Self:
+        return cls(state["targets"].to(device), state["rows"], state["n_rows"], state["weight"])
 
 
 def places(rows: Tensor, N: int) -> Tensor:

@@ -107,7 +107,7 @@ class LatentModel(nn.Module):
         raise NotImplementedError
 
     @property
-    def hyperparameters(self) -> list[nn.Parameter]:
+    def decoder_parameters(self) -> list[nn.Parameter]:
         """Everything that is learned except the encoder."""
         raise NotImplementedError
 
@@ -119,7 +119,7 @@ class LatentModel(nn.Module):
         """Groups for Adam: the encoder, then everything else."""
         return [
             {"params": list(self.encoder.parameters()), "lr": learning_rate, "rows": not self.encoder.amortised},
-            {"params": self.hyperparameters, "lr": hyper_learning_rate},
+            {"params": self.decoder_parameters, "lr": hyper_learning_rate},
         ]
 
     def monitor(self) -> dict[str, float]:

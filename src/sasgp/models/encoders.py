@@ -40,6 +40,14 @@ class Encoder(nn.Module):
         """The mean of q(z) alone, [B, Q]."""
         return self(X, rows)[0]
 
+    def mean_parameters(self) -> list[nn.Parameter]:
+        """What the mean of q(z) is made of, as far as it is learned."""
+        return [p for name, p in self.named_parameters() if not name.startswith("raw_var") and p.requires_grad]
+
+    def variance_parameters(self) -> list[nn.Parameter]:
+        """What the variance of q(z) is made of, where that is apart from the mean."""
+        return [p for name, p in self.named_parameters() if name.startswith("raw_var")]
+
     def varied(self, X: Tensor, generator: torch.Generator) -> Tensor:
         """Rows as they might have been: with the same place in a layout, and other numbers."""
         return X
@@ -152,6 +160,14 @@ class Network(Encoder):
     def position(self, X: Tensor, rows: Tensor | None = None) -> Tensor:
         """The mean of q(z) alone, [B, Q]: half of the work where there is a network for the variance."""
         return self.mu(self._standardised(X))
+
+    def mean_parameters(self) -> list[nn.Parameter]:
+        """What the mean of q(z) is made of, as far as it is learned."""
+        return [p for name, p in self.named_parameters() if not name.startswith("raw_var") and p.requires_grad]
+
+    def variance_parameters(self) -> list[nn.Parameter]:
+        """What the variance of q(z) is made of, where that is apart from the mean."""
+        return [p for name, p in self.named_parameters() if name.startswith("raw_var")]
 
     def varied(self, X: Tensor, generator: torch.Generator) -> Tensor:
         """Images a little elsewhere; other rows as they are."""

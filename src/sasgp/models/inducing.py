@@ -117,9 +117,9 @@ class InducingModel(SASModel):
         )
 
     @property
-    def hyperparameters(self) -> list[nn.Parameter]:
+    def decoder_parameters(self) -> list[nn.Parameter]:
         """Everything that gradients teach except the encoder."""
-        return [*super().hyperparameters, self.Z]
+        return [*super().decoder_parameters, self.Z]
 
     def forward(self, X: Tensor, rows: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
         """The negative bound in nats per value, estimated from a batch. In training mode q(u) takes a step."""

@@ -106,7 +106,7 @@ class SASModel(LatentModel):
         return self.noise * (torch.ones_like(self.mean[:1]) if scales is None else scales.square())
 
     @property
-    def hyperparameters(self) -> list[nn.Parameter]:
+    def decoder_parameters(self) -> list[nn.Parameter]:
         """Everything that is learned except the encoder: kernel, noise, and the scales of features."""
         own = [self.log_noise] if self.log_scales is None else [self.log_noise, self.log_scales]
         return [*self.kernel.parameters(), *own]

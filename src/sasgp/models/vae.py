@@ -148,7 +148,7 @@ class VAEModel(LatentModel):
         return var if var.ndim == 1 else var.mean(0)
 
     @property
-    def hyperparameters(self) -> list[nn.Parameter]:
+    def decoder_parameters(self) -> list[nn.Parameter]:
         """Everything that is learned except the encoder."""
         return list(self.decoder.parameters())
 

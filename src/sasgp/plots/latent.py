@@ -30,7 +30,7 @@ from sasgp.plots.style import (
 )
 
 if TYPE_CHECKING:
-    from sasgp.estimators.decoder import Decoder
+    from sasgp.estimators.protocol import Decoder
 
 __all__ = ["decoded_grid", "latent_space", "latent_with_images"]
 

@@ -14,7 +14,7 @@ from sasgp.errors import InputError
 from sasgp.plots.style import INK, PALETTE, PICTURE_SIZE, mosaic, plain, titled
 
 if TYPE_CHECKING:
-    from sasgp.estimators.decoder import Decoder
+    from sasgp.estimators.protocol import Decoder
 
 __all__ = ["contact_sheet", "reconstructions"]
 

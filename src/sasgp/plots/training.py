@@ -11,7 +11,7 @@ from sasgp.gp import kernels
 from sasgp.plots.style import PALETTE, PICTURE_SIZE, gridded, titled
 
 if TYPE_CHECKING:
-    from sasgp.estimators.decoder import Decoder
+    from sasgp.estimators.protocol import Decoder
 
 __all__ = ["relevance", "training_curve"]
 

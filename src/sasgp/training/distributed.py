@@ -9,7 +9,7 @@ no second kind of model.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from importlib import import_module
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from sasgp.training.loop import Alone, Ranks
 
-__all__ = ["Group", "RankError", "agreed", "anywhere", "joined"]
+__all__ = ["Group", "RankError", "agreed", "anywhere", "joined", "same_everywhere"]
 
 TIMEOUT = timedelta(minutes=10)  # for a process that lives but does not answer; one that dies is noticed at once
 
@@ -97,6 +97,14 @@ def agreed(ranks: Ranks, value: float, device: torch.device) -> float:
     tensor = torch.tensor(value, dtype=torch.float64, device=device)
     ranks.from_first_(tensor)
     return float(tensor)
+
+
+@torch.no_grad()
+def same_everywhere(tensors: Iterable[Tensor], ranks: Ranks) -> None:
+    """Give all processes the numbers of rank 0, whatever the rounding of their machines."""
+    if isinstance(ranks, Group):
+        for tensor in tensors:
+            ranks.from_first_(tensor)
 
 
 def anywhere(ranks: Ranks, flag: bool, device: torch.device) -> bool:

@@ -117,7 +117,7 @@ def fit(
     encoder: Encoder, rows: ArrayRows, targets: Targets, loss: Loss, steps: int, view: View, seed: int, update: Update
 ) -> None:
     """Fit the encoder's mean to positions of rows, by Adam on random batches."""
-    parameters = [p for name, p in encoder.named_parameters() if not name.startswith("raw_var") and p.requires_grad]
+    parameters = encoder.mean_parameters()
     if not parameters:  # a user's module that is to stay as it is
         return
     optimiser = torch.optim.Adam(parameters, lr=FIT_RATE, fused=True)

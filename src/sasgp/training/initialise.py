@@ -97,13 +97,13 @@ class Measured:
 def initialise(model: LatentModel, rows: ArrayRows, start: Start) -> None:
     """Give a model its first numbers."""
     measured = measure(rows, start)
-    layout = None if start.from_projection else lay_out(rows, measured.units, start)
+    layout = None if start.from_projection else make_layout(rows, measured.units, start)
     with progress_bar("encoder", fit_steps(layout), show=start.verbose) as update:
-        where = (measured.centre, measured.units, start.seed, update)
+        scaling = (measured.centre, measured.units)
         if layout is None:
-            fit_to_projection(model.encoder, rows, start.init, start.n_components, *where)
+            fit_to_projection(model.encoder, rows, start.init, start.n_components, *scaling, start.seed, update)
         else:
-            fit_to_layout(model.encoder, rows, layout, *where)
+            fit_to_layout(model.encoder, rows, layout, *scaling, start.seed, update)
     start_decoder(model, rows, measured, start)
     if layout is None:
         return
@@ -170,7 +170,7 @@ def check_precision(mean: NDArray[Any], units: NDArray[Any], dtype: torch.dtype)
 # ---------------------------------------------------------------------------------------------------- the layout
 
 
-def lay_out(rows: ArrayRows, units: Tensor, start: Start) -> Layout:
+def make_layout(rows: ArrayRows, units: Tensor, start: Start) -> Layout:
     """Positions of all rows, or of a random subset where there are many and none are given."""
     among = np.arange(len(rows)) if rows.indices is None else rows.indices.numpy()
     if start.has_positions:
@@ -200,6 +200,7 @@ def subset_to_lay_out(rows: ArrayRows, start: Start) -> Tensor | None:
 @torch.no_grad()
 def start_decoder(model: LatentModel, rows: ArrayRows, measured: Measured, start: Start) -> None:
     """Set everything but the encoder: kernel and noise, inducing points, or a decoder network."""
+    model.encoder.eval()  # a user's module may count batches, or draw, in training mode
     if isinstance(model, VAEModel):
         least = measured.variance**0.5 * measured.scales[0]
         draw = generator(start.seed, "decoder")
@@ -216,7 +217,6 @@ def start_decoder(model: LatentModel, rows: ArrayRows, measured: Measured, start
         model.Z.copy_(Z[kmeans_plus_plus(Z, len(model.Z), draw)])
     model.start_from(measured.centre, measured.noise, measured.scales)
     if not start.own_kernel:
-        model.encoder.eval()
         some = torch.randperm(len(rows), generator=generator(start.seed, "kernel"))[:SUBSET].sort().values
         Z = model.encoder.position(rows.gather(some), some.to(rows.device))
         # As a float the variance would pass through float32
@@ -229,18 +229,17 @@ def settle(model: LatentModel, rows: ArrayRows, batch_size: int, seed: int, upda
 
     From a start where all is noise, the encoder would unlearn a layout before the decoder has learned to read it.
     """
-    named = dict(model.encoder.named_parameters())
-    variances = [p for name, p in named.items() if name.startswith("raw_var")]
-    means = [p for name, p in named.items() if not name.startswith("raw_var") and p.requires_grad]
+    means, variances = model.encoder.mean_parameters(), model.encoder.variance_parameters()
     # The numbers of a table move by themselves, as far as their steps go; a network's weights move all rows at once
     rate = FIT_RATE if model.encoder.amortised else 0.05
-    groups = [{"params": variances, "lr": rate}, {"params": model.hyperparameters, "lr": model.settle_rate}]
+    groups = [{"params": variances, "lr": rate}] if variances else []
+    groups.append({"params": model.decoder_parameters, "lr": model.settle_rate})
     noise, model.encoder_noise = model.encoder_noise, 0.0
     with _held(means):
         for _ in train(
             model,
             rows,
-            groups[not variances :],
+            groups,
             batch_size=batch_size,
             max_epochs=math.ceil(SETTLE_STEPS * batch_size / len(rows)),
             seed=seed,

@@ -1,27 +1,25 @@
 """A training run around the loop: history, held-out loss, checkpoints, signals, several processes.
 
-The loop itself (`sasgp.training.loop`) knows none of this.
+The loop itself (`sasgp.training.loop`) knows no history, files or signals.
 """
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping
+import signal
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from sasgp.data.rows import ArrayRows
 from sasgp.models.anchor import Anchor
 from sasgp.models.base import LatentModel
 from sasgp.training.checkpoint import Checkpointer, Interrupted, Signals
-from sasgp.training.distributed import agreed, anywhere
+from sasgp.training.distributed import agreed, anywhere, same_everywhere
 from sasgp.training.loop import Epoch, Ranks, Training
 from sasgp.training.progress import progress_bar
 
-__all__ = ["Plan", "Run", "default_epochs"]
+__all__ = ["Plan", "TrainingRun", "default_epochs"]
 
 MAX_EPOCHS = 1000
 
@@ -61,7 +59,7 @@ def default_epochs(steps_per_epoch: int) -> int:
     return min(max(3, math.ceil(1000 / steps_per_epoch)), MAX_EPOCHS)
 
 
-class Run:
+class TrainingRun:
     """Trains a model from its start, or from what a checkpoint saved.
 
     Parameters
@@ -104,16 +102,15 @@ class Run:
         self.checkpointer, self.fingerprint, self.history = checkpointer, dict(fingerprint), history
         self.held_out_loss, self.on_epoch = held_out_loss, on_epoch
         self.signals = Signals()
-        self.best: dict[str, Any] = {"loss": math.inf, "state": None, "patience": 0}
+        self.best: dict[str, Any] = {"loss": math.inf, "state": None, "stale_epochs": 0}
         self.epochs = plan.max_epochs or default_epochs(math.ceil(len(rows) / (plan.batch_size * ranks.world)))
         if saved is not None:
             self.epochs, self.best = saved["epochs"], dict(saved["best"])
             history.extend(saved["history"])
-            anchor = saved["anchor"]
-            model.anchor = None if anchor is None else Anchor(**anchor | {"targets": anchor["targets"].to(rows.device)})
+            model.anchor = None if saved["anchor"] is None else Anchor.from_state(saved["anchor"], rows.device)
         elif ranks.world > 1:
             anchored = [] if model.anchor is None else [model.anchor.targets]
-            _same_everywhere([*model.state_dict().values(), *anchored], ranks)
+            same_everywhere([*model.state_dict().values(), *anchored], ranks)
         self.training = Training(
             model,
             rows,
@@ -134,7 +131,7 @@ class Run:
 
     @property
     def out_of_patience(self) -> bool:
-        return self.best["patience"] == self.plan.early_stopping
+        return self.best["stale_epochs"] == self.plan.early_stopping
 
     def train(self) -> None:
         """Train to the end, and leave the model in its best state."""
@@ -144,16 +141,20 @@ class Run:
             progress_bar("training", self.training.total_steps, show=show) as update,
         ):
             self.training.on_step = self._shown(update) if show else None
-            for epoch in () if self.out_of_patience else self.training:
-                if epoch is not None:
-                    self._after_epoch(epoch)
-                self._save_if_due(epoch)
-                if self.out_of_patience:
-                    break
+            if not self.out_of_patience:  # a run may be resumed after its last epoch
+                self._loop()
         if self.best["state"] is not None:
             self.model.load_state_dict(self.best["state"])
         self.model.anchor = None
         self.model.eval()
+
+    def _loop(self) -> None:
+        for epoch in self.training:
+            if epoch is not None:
+                self._after_epoch(epoch)
+            self._save_if_due(epoch)
+            if self.out_of_patience:
+                return
 
     def _shown(self, update: Callable[..., None]) -> Callable[[int, int, float], None]:
         def on_step(step: int, total: int, loss: float) -> None:
@@ -164,7 +165,7 @@ class Run:
 
     def _after_epoch(self, epoch: Epoch) -> None:
         if self.ranks.world > 1:  # running means of a user's module follow the batches of each process
-            _same_everywhere(self.model.encoder.buffers(), self.ranks)
+            same_everywhere(self.model.encoder.buffers(), self.ranks)
         record = {name: value for name, value in asdict(epoch).items() if name != "monitored"}
         record["loss"] = epoch.loss if math.isfinite(epoch.loss) else None  # JSON has no NaN
         record |= dict(epoch.monitored)
@@ -172,9 +173,9 @@ class Run:
         if self.held_out_loss is not None:
             record["held_out_loss"] = loss = agreed(self.ranks, self.held_out_loss(), self.rows.device)
             if loss < self.best["loss"]:
-                self.best.update(loss=loss, patience=0, state=copy.deepcopy(self.model.state_dict()))
+                self.best.update(loss=loss, stale_epochs=0, state=copy.deepcopy(self.model.state_dict()))
             else:
-                self.best["patience"] += 1
+                self.best["stale_epochs"] += 1
         if self.on_epoch is not None and self.first:
             self.on_epoch(record)
 
@@ -186,8 +187,8 @@ class Run:
         due = self.checkpointer.due() if epoch is None else self.checkpointer.due_after_epoch()
         if stop or last or anywhere(self.ranks, self.first and due, device):
             written = self._save()
-            if stop and not last:
-                raise Interrupted(self.signals.caught, self._checkpoint_left(written), position.step)
+            if stop and not last:  # a run that a signal meets at its end just ends
+                raise Interrupted(self.signals.caught or signal.SIGTERM, self._checkpoint_left(written), position.step)
 
     def _save(self) -> bool:
         anchor = self.model.anchor
@@ -207,12 +208,3 @@ class Run:
         """The checkpoint that a stop leaves: this one, or an older one where it could not be written."""
         path = self.checkpointer.path
         return path if written or (path is not None and path.exists()) else None
-
-
-def _same_everywhere(tensors: Iterable[Tensor], ranks: Ranks) -> None:
-    """Give all processes the numbers of rank 0, whatever the rounding of their machines."""
-    with torch.no_grad():
-        for tensor in tensors:
-            if ranks.rank:
-                tensor.zero_()
-            ranks.sum_(tensor)
