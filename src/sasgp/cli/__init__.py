@@ -25,8 +25,9 @@ from cyclopts import CycloptsError
 
 # Each of these modules registers its command with the application
 from sasgp.cli import decode, embed, evaluate, evidence, explore, fit, plot, sample  # noqa: F401
-from sasgp.cli.arguments import LINE, app, in_options
+from sasgp.cli.arguments import LINE, app
 from sasgp.cli.fit_options import DEFAULTS
+from sasgp.cli.messages import in_options
 from sasgp.errors import InputError
 from sasgp.models.settings import Settings
 

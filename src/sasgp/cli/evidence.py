@@ -13,7 +13,7 @@ from sasgp.cli.printing import Line, show
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
-    from sasgp.cli.runs import Run
+    from sasgp.cli.runs import RunFolder
     from sasgp.estimators import SASGP
 
 __all__ = ["evidence"]
@@ -120,7 +120,12 @@ def _draw_curve(estimator: "SASGP", X: Any, path: Path, title: str, options: dic
 
 
 def _rows(
-    estimator: "SASGP", run: "Run", data: str | None, labels: str | None, rows: int | None, random_state: int | None
+    estimator: "SASGP",
+    run: "RunFolder",
+    data: str | None,
+    labels: str | None,
+    rows: int | None,
+    random_state: int | None,
 ) -> tuple[Any, Any, str]:
     """X, their latents if those are parameters of the model (otherwise None), and in words which rows they are."""
     import numpy as np

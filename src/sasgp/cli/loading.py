@@ -10,7 +10,7 @@ from sasgp import __version__
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
-    from sasgp.cli.runs import Embedding, Run
+    from sasgp.cli.runs import Embedding, RunFolder
     from sasgp.data.named import Dataset
     from sasgp.estimators import SASGP
 
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-def load_model(path: Path) -> "tuple[SASGP, Run]":
+def load_model(path: Path) -> "tuple[SASGP, RunFolder]":
     """The model in a run or a file, which may be of any class, and its run."""
     import sasgp
     from sasgp.cli import runs
@@ -48,7 +48,7 @@ def load_model(path: Path) -> "tuple[SASGP, Run]":
     return model, run
 
 
-def load_data(source: str, labels: str | None, model: "SASGP", run: "Run") -> "Dataset":
+def load_data(source: str, labels: str | None, model: "SASGP", run: "RunFolder") -> "Dataset":
     """Data with the columns that the model was trained on, in that order."""
     from sasgp.data import load
     from sasgp.data.rows import check_finite
@@ -73,7 +73,7 @@ def load_data(source: str, labels: str | None, model: "SASGP", run: "Run") -> "D
     return dataset
 
 
-def is_source(run: "Run", source: str) -> bool:
+def is_source(run: "RunFolder", source: str) -> bool:
     """Whether the model was trained on this data set or file."""
     return run.source in (source, str(Path(source).expanduser().resolve()))
 
@@ -102,7 +102,7 @@ def embedded(estimator: "SASGP", dataset: "Dataset", refine: int = 0) -> "Embedd
     return train if dataset.X_test is None else train.as_train(part(dataset.X_test, dataset.y_test))
 
 
-def known_embedding(estimator: "SASGP", run: "Run") -> "Embedding":
+def known_embedding(estimator: "SASGP", run: "RunFolder") -> "Embedding":
     """The latents in the run's embedding.csv, or without one those of the model's training rows."""
     import numpy as np
 
@@ -115,7 +115,9 @@ def known_embedding(estimator: "SASGP", run: "Run") -> "Embedding":
     return replace(known, labels=None if known.labels is None else parse_labels(known.labels.tolist()))
 
 
-def rows_to_evaluate(source: str, dataset: "Dataset", run: "Run", known: "Embedding | None") -> tuple[Any, Any, str]:
+def rows_to_evaluate(
+    source: str, dataset: "Dataset", run: "RunFolder", known: "Embedding | None"
+) -> tuple[Any, Any, str]:
     """Rows that the model was not trained on, as far as that is known: X, y, and in words which rows they are."""
     if dataset.X_test is not None:
         return dataset.X_test, dataset.y_test, f"the test split of {dataset.name}"
@@ -127,7 +129,7 @@ def rows_to_evaluate(source: str, dataset: "Dataset", run: "Run", known: "Embedd
     return dataset.X[rows], None if dataset.y is None else dataset.y[rows], "the rows that `sasgp fit` held out"
 
 
-def feature_names(run: "Run", model: "SASGP") -> list[str]:
+def feature_names(run: "RunFolder", model: "SASGP") -> list[str]:
     """The names of the columns that the model was trained on, or x0, x1, … if they are not known."""
     D = model.n_features_in_
     return list(run.columns) if run.columns is not None and len(run.columns) == D else [f"x{d}" for d in range(D)]

@@ -9,7 +9,7 @@ from sasgp.errors import InputError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from sasgp.cli.runs import Embedding, Run
+    from sasgp.cli.runs import Embedding, RunFolder
     from sasgp.data.named import Dataset
     from sasgp.estimators import SASGP
     from sasgp.explorer import Explorer
@@ -54,7 +54,7 @@ def save_figure(figure: "Figure", path: Path) -> None:
 
 
 def explorer_page(
-    estimator: "SASGP", embedding: "Embedding", dataset: "Dataset | None", name: str, run: "Run | None" = None
+    estimator: "SASGP", embedding: "Embedding", dataset: "Dataset | None", name: str, run: "RunFolder | None" = None
 ) -> "Explorer":
     """The page of an embedding. Its rows are those of the data set, training rows before test rows, if there is one."""
     import numpy as np

@@ -26,7 +26,7 @@ from sasgp.cli.files import missing_folders, remove_empty, writable
 from sasgp.data.files import real_path
 from sasgp.errors import InputError
 
-__all__ = ["Embedding", "Run", "check_new", "find", "written"]
+__all__ = ["Embedding", "RunFolder", "check_new", "find", "written"]
 
 MODEL, EMBEDDING, HISTORY, INFO = "model.safetensors", "embedding.csv", "history.jsonl", "run.json"
 LATENT, LOSS, EXPLORER = "latent.png", "loss.png", "explorer.html"
@@ -133,7 +133,7 @@ class Embedding:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunFolder:
     """A model on disk: its file, the folder of its run if there is one, and the contents of run.json."""
 
     model: Path
@@ -170,11 +170,11 @@ class Run:
         return Embedding.read(self.folder / EMBEDDING)
 
 
-def find(path: Path) -> Run:
+def find(path: Path) -> RunFolder:
     """The run in a folder, or a model on its own."""
     path = path.expanduser()
     if not path.is_dir():
-        return Run(path)  # if something is wrong with the file, reading it will say so
+        return RunFolder(path)  # if something is wrong with the file, reading it will say so
     if not (path / MODEL).is_file():
         unfinished.check_finished(path)
         raise InputError(
@@ -191,4 +191,4 @@ def find(path: Path) -> Run:
         raise InputError(
             f"{path / INFO} is not the JSON that `sasgp fit` wrote ({error}). Restore it, or delete it to do without."
         ) from error
-    return Run(path / MODEL, path, info)
+    return RunFolder(path / MODEL, path, info)
