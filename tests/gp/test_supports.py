@@ -100,7 +100,7 @@ def test_more_supports_come_from_other_rows_and_are_saved(model, X, tmp_path):
     np.testing.assert_array_equal(again.predict(Z, return_std=True, n_supports=4), (mean, std))
     with pytest.raises(InputError, match=r"must come from the training rows.*Got 400 rows"):
         model.add_supports(X, 7)
-    with pytest.raises(InputError, match="hand over all training rows"):
+    with pytest.raises(InputError, match="pass all training rows"):
         model.add_supports(X[: model.support_rows_.max()])
 
 

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sasgp.data.blocks import rows_at_once
 from sasgp.gp.objective import LOG_2PI
-from sasgp.gp.posterior import BLOCK_ELEMENTS, Predictive
+from sasgp.gp.posterior import Predictive
 from sasgp.models.base import LatentModel, ModelSettings
 from sasgp.models.encoders import Encoder, draw_weights, unfilled
 
@@ -187,7 +188,7 @@ class NetworkPosterior(Predictive):
     @property
     def block_size(self) -> int:
         """Queries answered at a time."""
-        return max(1, BLOCK_ELEMENTS // max(HIDDEN, len(self.mean)))
+        return rows_at_once(max(HIDDEN, len(self.mean)))
 
     def predict(self, Z: Tensor) -> tuple[Tensor, Tensor]:
         """Mean [M, D] and variance of an observation at each z: [M, D], or [M, 1] where it is shared."""
