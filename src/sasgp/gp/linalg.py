@@ -23,8 +23,6 @@ __all__ = [
     "upper_times",
 ]
 
-LARGE = 1000  # rows and features above which eigenvectors of the whole Gram matrix take seconds
-ROUNDS = 12  # of subspace iteration, for five digits of the leading axes
 WIDTH = 128  # of a strip at most: narrower strips skip more zeros, but take longer per number
 
 # Relative to the mean of the diagonal. The first try adds nothing; more than the last would spoil the result.
@@ -60,7 +58,7 @@ def principal_axes(X: Tensor, n: int) -> tuple[Tensor, Tensor]:
     There are at most as many as rows or features. If there are fewer rows than features, a direction without variance
     is zero. For large matrices, the leading axes are found by subspace iteration.
     """
-    if min(X.shape) > max(LARGE, 10 * n):
+    if min(X.shape) > max(1000, 10 * n):  # eigenvectors of the whole Gram matrix would take seconds
         variances, V = _leading_axes(X, n)
     elif X.shape[0] < X.shape[1]:  # use the smaller of the two Gram matrices
         variances, U = torch.linalg.eigh(X @ X.T / len(X))
@@ -75,7 +73,7 @@ def _leading_axes(X: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """Variances and directions by subspace iteration (Halko et al., 2011), the largest last, as `eigh` returns them."""
     start = torch.randn(X.shape[1], 2 * n + 10, generator=torch.Generator().manual_seed(0), dtype=X.dtype)
     V = torch.linalg.qr(start.to(X.device)).Q  # [D, 2n + 10]
-    for _ in range(ROUNDS):
+    for _ in range(12):  # five digits of the leading axes
         V = torch.linalg.qr(X.T @ (X @ V)).Q
     # Within the subspace the problem is small
     variances, U = torch.linalg.eigh((X @ V).T @ (X @ V) / len(X))

@@ -56,7 +56,7 @@ class Predictive:
             yield slice(start, start + self.block_size)
 
     def predict(self, Z: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean [M, D] of an observation at each z, and its variance, noise included: [M, 1] for all features, or [M, D]."""
+        """Mean [M, D] of an observation at each z and its variance with noise: [M, 1] for all features, or [M, D]."""
         raise NotImplementedError
 
     def log_density(self, X: Tensor, Z: Tensor) -> Tensor:
@@ -119,7 +119,7 @@ class Posterior(Predictive):
 
     @torch.no_grad()
     def predict(self, Z: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean [M, D] of an observation at each z, and its variance, noise included: [M, 1] for all features, or [M, D]."""
+        """Mean [M, D] of an observation at each z and its variance with noise: [M, 1] for all features, or [M, D]."""
         mean, var = self.mean.new_empty(len(Z), len(self.mean)), self.mean.new_empty(len(Z), len(self.scales))
         for block in self.blocks(len(Z)):
             mean[block], c = self._moments(Z[block].double())

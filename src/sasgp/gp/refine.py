@@ -21,7 +21,6 @@ from sasgp.gp.posterior import Predictive
 __all__ = ["N_STARTS", "SupportStarts", "climb", "laplace", "log_evidence", "log_joint", "normal_points", "refine"]
 
 N_STARTS = 4  # from which rows climb
-SEARCH_SHARE = 4  # all starts climb for a quarter of the steps; then the best goes on alone
 STEP_SIZE = 0.05  # relative to latents of unit variance
 DIFFERENCE = 1e-3  # step of the finite differences, in the same units
 
@@ -72,7 +71,7 @@ def refine(posterior: Predictive, X: Tensor, starts: Tensor, steps: int) -> Tens
         return starts[every, value.argmax(1)]
     few = min(N_STARTS, n)
     starts = starts[every[:, None], value.topk(few, dim=1).indices]  # [M, few, Q]
-    search = steps // SEARCH_SHARE
+    search = steps // 4
     Z, value = climb(posterior, X.repeat_interleave(few, 0), starts.flatten(0, 1), search)
     best = value.view(M, few).argmax(1)
     return climb(posterior, X, Z.view(M, few, -1)[every, best], steps - search)[0]

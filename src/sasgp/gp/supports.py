@@ -12,7 +12,6 @@ from torch import Tensor
 __all__ = ["CANDIDATES", "combine", "kmeans_plus_plus"]
 
 CANDIDATES = 20  # rows considered per row chosen: more would take a pass over the data and gain nothing
-LEAST_VARIANCE = 1e-6  # of the noise: smaller variances are rounding errors
 
 
 def kmeans_plus_plus(Z: Tensor, size: int, draw: torch.Generator) -> Tensor:
@@ -45,6 +44,6 @@ def combine(predictions: Sequence[tuple[Tensor, Tensor]], noise: Tensor) -> tupl
     # ∏ N(f | m_i, v_i)^(1/k):     1/v = 1/k Σ 1/v_i          m = v/k Σ m_i/v_i
     m = torch.stack([mean for mean, _ in predictions])  # [k, M, D]
     v = torch.stack([var for _, var in predictions]) - noise  # [k, M, 1] or [k, M, D]
-    precision = 1 / torch.maximum(v, LEAST_VARIANCE * noise)
+    precision = 1 / torch.maximum(v, 1e-6 * noise)  # smaller variances are rounding errors
     mean = (precision * m).sum(0) / precision.sum(0)
     return mean, (1 / precision.mean(0) + noise).to(mean.dtype)

@@ -1,1 +1,1 @@
-"""Encoder and decoder under one objective: what training minimises."""
+"""Models: an encoder and a decoder with the objective that training optimises."""

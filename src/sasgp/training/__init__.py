@@ -1,1 +1,1 @@
-"""From a model and rows to a trained model: first numbers, the loop, checkpoints, several processes."""
+"""From a model and rows to a trained model: initial values, the loop, checkpoints, several processes."""
