@@ -1,8 +1,8 @@
 """The training loop: batches, Adam, schedule, several processes, failing steps. It knows no Gaussian processes.
 
 `Training` is an iterable. It yields a record after every epoch, and None within an epoch if `pause` asks for it, so
-that the caller decides what to show, when to save and when to stop. At each of these moments `state_dict` holds all that
-another process needs to go on with the same bits.
+that the caller decides what to show, when to save and when to stop. At each of these moments `state_dict` holds all
+that another process needs to go on with the same bits.
 
 All randomness is an argument: batches come from a generator made from (seed, epoch), the noise of a step from one made
 from (seed, rank, step). Nothing draws from torch's global state, so there is no random state to save.
@@ -180,8 +180,8 @@ class Training:
     ----------
     model : Module
         `model(X, rows, n_total, generator)` returns the loss of a batch; an ArithmeticError counts as a loss that is
-        not finite. Two methods are optional: `monitor()` returns numbers for the record, and `diagnose(X, rows)` returns
-        numbers for the message if training fails.
+        not finite. Two methods are optional: `monitor()` returns numbers for the record, `diagnose(X, rows)` those
+        for the message if training fails.
     data : Rows
         The rows to train on.
     groups : sequence of mappings
