@@ -151,8 +151,8 @@ def check_image_shape(settings: Settings, X: Any) -> tuple[int, ...] | None:
     shape = guess_shape(take_rows(X, np.arange(0, len(X), max(1, len(X) // 1000))))
     if shape is None:
         raise InputError(
-            f"encoder='conv' needs rows that are images, but {X.shape[1]} values per row do not look like the pixels of "
-            "a square. Set image_shape=(H, W), (C, H, W) or (H, W, C), or use encoder='network'.",
+            f"encoder='conv' needs rows that are images, but {X.shape[1]} values per row do not look like the pixels "
+            "of a square. Set image_shape=(H, W), (C, H, W) or (H, W, C), or use encoder='network'.",
             argument="image_shape",
         )
     return shape
@@ -189,7 +189,7 @@ def check_curve(N: int, sizes: Sequence[int], n_estimates: int, dtype: str) -> N
         check_count("each of sizes", size, 0)
     if not sizes or max(sizes) >= N:
         raise InputError(
-            f"sizes must hold one or more sizes below the {N} rows of X. Got {[*sizes]}. Leave sizes out for a default.",
+            f"sizes must be one or more, all below the {N} rows of X. Got {[*sizes]}. Leave sizes out for a default.",
             argument="sizes",
         )
 
@@ -204,8 +204,8 @@ def _check_auto(settings: Settings) -> None:
         if not right:
             raise InputError(
                 "n_components='auto' needs Bayesian latents, the kernel 'rbf-ard', an encoder by name, and an init by "
-                f"name other than 'tsne'. Got {name}={getattr(settings, name)!r}. Leave it out, or set n_components to a "
-                "number.",
+                f"name other than 'tsne'. Got {name}={getattr(settings, name)!r}. Leave it out, or set n_components to "
+                "a number.",
                 argument=name,
             )
 
