@@ -51,7 +51,7 @@ def test_evidence_draws_the_curve_alone_or_beside_the_number(home, here, sasgp):
     assert len(found["curve"]["sizes"]) == len(found["curve"]["mean"])
     out = sasgp("evidence", home / "pictures", "--curve", "c.png", "--method", "sas", "--n-estimates", "3")
     assert "SAS, A = 20" in out
-    assert "nats for each value." in out
+    assert "nats per value." in out
 
 
 def test_evidence_that_does_not_fit_into_memory_is_one_sentence(home, error, monkeypatch):

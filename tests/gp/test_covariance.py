@@ -96,5 +96,5 @@ def test_noise_bytes_have_no_mean_and_the_variance_that_is_said():
 def test_second_derivative_raises_rather_than_lies(rng):
     Z = latents(rng, 6, 2).requires_grad_()
     total = covariances(kernels.make("rbf", 2).double(), Z, 3)[0].sum() + Z.pow(3).sum()
-    with pytest.raises(RuntimeError, match=r"differentiable once. Got create_graph=True"):
+    with pytest.raises(RuntimeError, match=r"differentiable once, but create_graph=True"):
         torch.autograd.grad(total, Z, create_graph=True)

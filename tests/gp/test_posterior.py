@@ -94,7 +94,7 @@ def test_moments_agree_with_scikit_learn_and_gpytorch(data, base, sk_base, dtype
 def test_blocks_give_what_one_call_gives(data, monkeypatch, rows_a_block):
     Z_new = data[2]
     mean, var = condition(data).predict(Z_new)
-    monkeypatch.setattr("sasgp.gp.posterior.BLOCK_ELEMENTS", rows_a_block * S)
+    monkeypatch.setattr("sasgp.data.blocks.VALUES_AT_ONCE", rows_a_block * S)
     posterior = condition(data)
     assert posterior.block_size == rows_a_block
     assert [len(range(M)[block]) for block in posterior.blocks(M)] == {1: [1] * 8, 3: [3, 3, 2], 8: [8]}[rows_a_block]
@@ -120,7 +120,7 @@ def test_samples_of_many_points_come_in_parts(monkeypatch, rng):
 
 def test_a_support_larger_than_a_block_still_answers(data, monkeypatch):
     expected = condition(data).predict(data[2])[0]
-    monkeypatch.setattr("sasgp.gp.posterior.BLOCK_ELEMENTS", 1)
+    monkeypatch.setattr("sasgp.data.blocks.VALUES_AT_ONCE", 1)
     assert_close(condition(data).predict(data[2])[0], expected)
 
 

@@ -117,11 +117,11 @@ def test_custom_is_taken_as_it_is():
         (
             [torch.ones(3, 2)],
             True,
-            r"must return a pair \(mean, variance\).*Got one tensor from Returns.*latents='point'",
+            r"must return a pair \(mean, variance\), but Returns returned one tensor.*latents='point'",
         ),
-        ([torch.ones(3, 5)], False, r"mean must have shape \(3, 2\).*Got \(3, 5\) from Returns"),
-        ([torch.ones(2)], False, r"mean must have shape \(3, 2\).*Got \(2,\)"),
-        ([torch.ones(3, 2), torch.ones(3, 1)], True, r"variance must have shape \(3, 2\).*Got \(3, 1\)"),
+        ([torch.ones(3, 5)], False, r"mean must have shape \(3, 2\).*Returns returned shape \(3, 5\)"),
+        ([torch.ones(2)], False, r"mean must have shape \(3, 2\).*returned shape \(2,\)"),
+        ([torch.ones(3, 2), torch.ones(3, 1)], True, r"variance must have shape \(3, 2\).*returned shape \(3, 1\)"),
     ],
 )
 def test_custom_says_what_it_expected(out, variance, message):

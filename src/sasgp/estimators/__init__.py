@@ -1,4 +1,4 @@
-"""The scikit-learn face: SASGP and GPLVM, and their baselines BayesianGPLVM and VAE.
+"""The scikit-learn estimators: SASGP and GPLVM, and the baselines BayesianGPLVM and VAE.
 
     model = SASGP(random_state=0).fit(X)
     Z = model.transform(X_new)

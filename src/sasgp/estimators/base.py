@@ -1,6 +1,6 @@
-"""What every estimator shares: `fit`, and the methods of `inference`, `decoding` and `persistence`.
+"""The base class of all estimators: `fit`, and the methods of `inference`, `decoding` and `persistence`.
 
-A class of estimators names its model class (`_MODEL`) and says which posterior decodes during training and afterwards
+A subclass names its model class (`_MODEL`) and makes the posterior that decodes during training and afterwards
 (`_interim_posterior`, `_final_posterior`).
 """
 
@@ -37,10 +37,10 @@ Array = NDArray[np.floating[Any]]
 
 
 class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """A latent space, an encoder into it and a decoder out of it."""
+    """A latent space, with an encoder into it and a decoder out of it."""
 
     _MODEL: ClassVar[type[LatentModel]]
-    _FITTED: ClassVar[tuple[str, ...]] = ("model_", "posterior_", "embedding_", "neighbours_")  # by fit, or after it
+    _FITTED: ClassVar[tuple[str, ...]] = ("model_", "posterior_", "embedding_", "neighbours_")  # by fit or later
 
     history_: list[dict[str, Any]]
     image_shape_: Sequence[int] | None
@@ -49,7 +49,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
     # ------------------------------------------------------------------------------------------------ a class's own
 
     def _interim_posterior(self, rows: ArrayRows) -> Predictive:
-        """The decoder in the middle of training, for held-out rows."""
+        """The decoder during training, for held-out rows."""
         raise NotImplementedError
 
     def _final_posterior(self, rows: ArrayRows) -> Predictive:
@@ -60,11 +60,11 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         """Raise InputError if this many processes cannot train together."""
 
     def _resolve(self, rows: ArrayRows, n_rows: int) -> None:
-        """Set what the data decide: sizes for n_rows rows of a process, as asked for or as the data allow."""
+        """Set what depends on the data: the sizes for n_rows rows per process, as asked for or as the data allow."""
         self.batch_size_ = min(int(self.batch_size), n_rows)
 
     def _model_settings(self, n_rows: int) -> ModelSettings:
-        """The settings that shape the model, once `_resolve` has been called."""
+        """The settings that determine the model's structure. `_resolve` must be called before."""
         default = "rbf-ard" if self.n_components == "auto" else "rbf"
         return ModelSettings(
             kind=self._MODEL,
@@ -95,14 +95,14 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
     ) -> Self:
         """Train the decoder.
 
-        Under torchrun, or where torch.distributed has a process group, all processes train one model: each takes
-        batches of `batch_size` rows of its own, and gradients are averaged. Every process must pass the same arguments.
+        Under torchrun, or if torch.distributed has a process group, all processes train one model: each takes its own
+        batches of `batch_size` rows, and gradients are averaged. All processes must pass the same arguments.
 
         Parameters
         ----------
         X : array-like [N, D]
-            Array, DataFrame, torch tensor or map-style torch Dataset of finite numbers, or a memory map, which stays on
-            disk.
+            An array, DataFrame, torch tensor or map-style torch Dataset of finite numbers, or a memory map, which stays
+            on disk.
         y : ignored
         checkpoint : path, optional
             A file, or a folder in which checkpoint.pt is written. It is written after every epoch and every three
@@ -110,12 +110,12 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
             stop.
         resume : path, optional
             A checkpoint to go on from. The result has the same bits as without the interruption. Data and settings must
-            be those that the checkpoint was made with. Further checkpoints go to this file unless `checkpoint` names
+            be the same as when the checkpoint was made. Further checkpoints go to this file unless `checkpoint` names
             another.
         callback : callable, optional
             Called after every epoch with the estimator and the record of the epoch, a dict.
         """
-        for name in self._FITTED:  # what an earlier fit left
+        for name in self._FITTED:  # from an earlier fit
             self.__dict__.pop(name, None)
         array = check_rows(self, X, reset=True)
         check_settings(self, len(array))
@@ -135,14 +135,14 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         resume: str | Path | None,
         callback: Callback | None,
     ) -> Self:
-        own = not isinstance(checkpoint, Checkpointer)  # else the caller decides what becomes of the file
+        own = not isinstance(checkpoint, Checkpointer)  # otherwise the caller decides what happens to the file
         checkpointer = _checkpointer(checkpoint if checkpoint is not None else resume)
         saved = None if resume is None else checkpoints.read(checkpoints.resolve(resume))
         try:
             with joined(self._device) as ranks, keep_freed_memory():
                 self._train(array, ranks, checkpointer, saved, callback)
         except BaseException:
-            self.__dict__.pop("model_", None)  # half a model would pass for a whole one
+            self.__dict__.pop("model_", None)  # a half-trained model would look like a fitted one
             raise
         if own and checkpointer.path is not None and ranks.rank == 0:
             checkpointer.path.unlink(missing_ok=True)
@@ -166,7 +166,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
 
         everything = ArrayRows(array, self._dtype, self._device)
         rows, held_out = (everything, None) if self.early_stopping is None else self._split(everything)
-        # With a table, every process has a share of the rows to itself
+        # With a table, each process has its own share of the rows
         self._resolve(rows, len(rows) // (ranks.world if self._by_row else 1))
         self.model_ = build(self._model_settings(len(rows)), self.n_features_in_, self.n_components_)
         if saved is None:
@@ -195,17 +195,17 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         n_held_out = max(1, round(self.validation_fraction * len(rows)))
         if len(rows) - n_held_out < 2:
             raise InputError(
-                f"validation_fraction must leave at least 2 of the {len(rows)} rows to train on. Lower "
-                f"{self.validation_fraction}.",
+                f"validation_fraction must leave at least 2 of the {len(rows)} rows to train on. Got "
+                f"{self.validation_fraction}. Lower it.",
                 argument="validation_fraction",
             )
         order = torch.randperm(len(rows), generator=generator(self.seed_, "validation"))
-        # In the order of the data, which is that of the disk
+        # In the order of the data, so that reading from disk is fast
         held_out, kept = (rows.subset(part.sort().values) for part in (order[:n_held_out], order[n_held_out:]))
         return kept, held_out
 
     def _fingerprint(self, array: Any) -> dict[str, Any]:
-        # verbose and device do not change what is learned
+        # verbose and device do not change the result
         settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ("verbose", "device")}
         sample = take_rows(array, checkpoints.sampled(len(array)))
         return checkpoints.fingerprint(len(array), sample, {"class": type(self).__name__, **settings})
@@ -223,7 +223,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         )
 
     def _plan(self) -> Plan:
-        return Plan(  # plain numbers: numpy's own would make a checkpoint that `weights_only` refuses
+        return Plan(  # plain numbers, because `weights_only` refuses NumPy's
             batch_size=self.batch_size_,
             max_epochs=None if self.max_epochs is None else int(self.max_epochs),
             learning_rate=self.encoder_rate(),
@@ -257,10 +257,10 @@ def _checkpointer(checkpoint: str | Path | Checkpointer | None) -> Checkpointer:
 
 
 def _check_same(then: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raise InputError where a checkpoint was made with other data or settings."""
+    """Raise InputError if a checkpoint was made with other data or settings."""
     if different := checkpoints.differences(then, now):
         raise InputError(
-            f"resume needs the data and the settings that the checkpoint was made with. These differ: {different}. "
+            f"resume needs the data and settings that the checkpoint was made with. These differ: {different}. "
             "Put them back, or start again without resume.",
             argument="resume",
         )

@@ -1,4 +1,4 @@
-"""What to do after every epoch: callbacks for `fit(callback=...)`, each called with the estimator and the record.
+"""Callbacks for `fit(callback=...)`. They are called after every epoch, with the estimator and the record.
 
 from sasgp.estimators.callbacks import TensorBoard
 
@@ -29,7 +29,7 @@ class History:
         self.path, self.begun, self.warned = path, False, False
 
     def __call__(self, estimator: Any, record: dict[str, Any]) -> None:
-        # All of it at first: after a resume the file may hold epochs that came after the checkpoint
+        # The first call writes the whole history: after a resume, the file may hold epochs from after the checkpoint
         records = [record] if self.begun else estimator.history_
         try:
             with self.path.open("a" if self.begun else "w", encoding="utf-8") as file:
@@ -37,12 +37,12 @@ class History:
             self.begun = True
         except OSError as error:  # training goes on; the whole history is tried again after the next epoch
             if not self.warned:
-                warnings.warn(f"{self.path} cannot be written ({error.strerror}); training goes on.", stacklevel=2)
+                warnings.warn(f"{self.path} cannot be written ({error.strerror}), but training goes on.", stacklevel=2)
             self.begun, self.warned = False, True
 
 
 class TensorBoard:
-    """Event files for TensorBoard: the numbers of every record and, where rows are given, a picture of their latents.
+    """Event files for TensorBoard: the numbers of each record and, if rows are given, a picture of their latents.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class TensorBoard:
     X : array [M, D], optional
         Rows to draw; a few thousand are enough.
     labels : array [M], optional
-        Colours for them.
+        Labels of these rows, for their colours.
     """
 
     def __init__(self, folder: str | Path, X: NDArray[Any] | None = None, labels: NDArray[Any] | None = None) -> None:

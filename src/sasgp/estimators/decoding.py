@@ -1,4 +1,4 @@
-"""From latents to observations: predict, reconstruct, sample, and the page that decodes in the browser."""
+"""From latents to observations: predict, reconstruct, sample, and the explorer, which decodes in the browser."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -78,9 +78,9 @@ class Decoding(Inference):
         ----------
         n_samples : int
         noise : bool
-            Whether observation noise is added, as it is in data. Without it the draws are smooth.
+            Whether observation noise is added, as in data. Draws without noise are smooth.
         random_state : int, RandomState or None
-            None draws anew each time.
+            None: a new draw each time.
         """
         check_is_fitted(self)
         check_count("n_samples", n_samples)
@@ -98,10 +98,10 @@ class Decoding(Inference):
         image_shape: Sequence[int] | None = None,
         title: str = "latent space",
     ) -> Any:
-        """The latent space as a page to look around in: it decodes wherever the pointer is, in the browser.
+        """The latent space as an interactive page, which decodes at the pointer, in the browser.
 
-        In a notebook the result shows itself; `model.explorer(X, y).save("explorer.html")` writes one file that needs
-        neither server nor network. It holds rows of X and, with SASGP and GPLVM, the support set.
+        A notebook shows the result; `model.explorer(X, y).save("explorer.html")` writes one file that needs neither
+        server nor network. It holds rows of X and, with SASGP and GPLVM, the support set.
 
         Parameters
         ----------
@@ -111,14 +111,14 @@ class Decoding(Inference):
         labels : array-like [N], optional
             What to colour by: classes or numbers.
         Z : array-like [N, Q], optional
-            Latents of X where they are known, such as `embedding_`. None: `transform(X)`.
+            Latents of X if they are known, such as `embedding_`. None: `transform(X)`.
         columns : mapping or DataFrame, optional
             More to colour by, N values each. The columns of X can be chosen as well, unless they are pixels.
         image_shape : tuple, optional
-            Shape of a row as an image: (H, W), (C, H, W) or (H, W, C). None: that of the model, where it has one;
-            otherwise squares of pixels are recognised, unless X is a DataFrame. () is a table.
+            Shape of a row as an image: (H, W), (C, H, W) or (H, W, C). None: that of the model, if it has one;
+            otherwise squares of pixels are recognised, unless X is a DataFrame. () means that rows are not images.
         title : str
-            Shown above the page.
+            Heading of the page.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""How probable data are under a trained decoder: the methods of SASGP that lead to `sasgp.gp.evidence`."""
+"""How probable data are under a trained decoder: the methods of SASGP that use `sasgp.gp.evidence`."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -40,7 +40,7 @@ class EvidenceMethods(GPEstimator):
     ) -> Evidence:
         """How probable rows are under the decoder, given their latents: log p(X|Z) in nats.
 
-        Z are the latents that `transform` finds; for Bayesian latents, their means. So it is the likelihood at one Z.
+        Z are the latents that `transform` finds; for Bayesian latents, their means. So this is the likelihood at one Z.
         The training objective is another number: an average over q(Z), minus the divergence from the prior.
 
         Parameters
@@ -53,7 +53,7 @@ class EvidenceMethods(GPEstimator):
             too low on average as long as larger active sets predict better.
             "unbiased": SAS plus a random correction; its mean is the exact number. An estimate costs about N³/12.
         Z : array-like [N, Q], optional
-            Latents where they are known, such as `embedding_` for the training rows of encoder="table".
+            Latents if they are known, such as `embedding_` for the training rows with encoder="table".
         active_set_size : int, optional
             A of "sas" and "unbiased". By default, that of training.
         batch_size : int, optional
@@ -63,7 +63,7 @@ class EvidenceMethods(GPEstimator):
         dtype : str
             Precision of the factor: "float32" takes half the memory and half the time.
         random_state : int, RandomState or None
-            None draws anew each time.
+            None: a new draw each time.
 
         Returns
         -------
@@ -93,10 +93,10 @@ class EvidenceMethods(GPEstimator):
         dtype: Literal["float64", "float32"] = "float64",
         random_state: Any = None,
     ) -> EvidenceCurve:
-        """How well a row is predicted from `a` others drawn at random, against a: whether more would help.
+        """How well a row is predicted from `a` others drawn at random, for several a: it shows whether more would help.
 
-        Where the curve is flat at `active_set_size`, more would not help. Printing the curve says so in words, and
-        `plots.evidence_curve` draws it.
+        If the curve is flat at `active_set_size`, more active points would not help. Printing the curve says so in
+        words, and `plots.evidence_curve` draws it.
 
         Parameters
         ----------
@@ -123,7 +123,7 @@ class EvidenceMethods(GPEstimator):
             return curve(gp, sizes, A, n_estimates, draw, update=update)
 
     def _active_rows(self, N: int) -> int:
-        """A for the evidence of N rows: that of training, or its default where everything was active."""
+        """A for the evidence of N rows: that of training, or the default if all rows were active."""
         A = Settings.active_set_size if self.active_set_size is None else self.active_set_size_
         assert A is not None
         return min(A, N - 1)
@@ -135,7 +135,8 @@ class EvidenceMethods(GPEstimator):
         elif np.shape(Z) != (len(rows), self.n_components_):
             raise InputError(
                 f"Z must have n_components={self.n_components_} columns and one row for each of the {len(rows)} rows "
-                f"of X. Got shape {np.shape(Z)}."
+                f"of X. Got shape {np.shape(Z)}.",
+                argument="Z",
             )
         model, mean, scales = self.model_, self.model_.mean.double(), self.posterior_.scales
         return GP(

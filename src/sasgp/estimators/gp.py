@@ -1,4 +1,4 @@
-"""What estimators whose decoder is a Gaussian process have in common: kernel, noise, relevance of dimensions."""
+"""The base class of estimators whose decoder is a Gaussian process: kernel, noise, relevance of dimensions."""
 
 from typing import Any
 

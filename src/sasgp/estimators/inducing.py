@@ -19,16 +19,15 @@ from sasgp.training.progress import progress_bar
 
 __all__ = ["BayesianGPLVM"]
 
-FINAL_DRAWS = 5000  # latents that the final q(u) averages over, at least: with fewer rows, each is drawn several times
-
 
 @dataclass(eq=False, repr=False)
 class BayesianGPLVM(InducingSettings, GPEstimator):
     __doc__ = (
         """The Bayesian GP-LVM with inducing points, trained by stochastic variational inference.
 
-    Encoder, start, loop and metrics are those of :class:`SASGP`. The difference is that the functions are summarised by
-    inducing points, which are learned, instead of active rows, which are drawn. Its file holds no rows of the data.
+    Encoder, initial values, training loop and metrics are those of :class:`SASGP`. The difference is that the functions
+    are summarised by inducing points, which are learned, instead of active rows, which are drawn. The saved file holds
+    no rows of the data.
     """
         + documented(Settings, InducingSettings, without=("active_set_size", "support_size", "support"))
         + """
@@ -37,7 +36,7 @@ class BayesianGPLVM(InducingSettings, GPEstimator):
     embedding_, history_, kernel_, noise_, relevance_, n_components_, batch_size_, model_, neighbours_
         As for :class:`SASGP`.
     n_inducing_ : int
-        Inducing points used; fewer than asked for where the data are few.
+        Inducing points used; fewer than asked for if the data are few.
     posterior_ : Predictive
         The trained decoder.
 
@@ -62,7 +61,7 @@ class BayesianGPLVM(InducingSettings, GPEstimator):
 
     def _check_world(self, world: int) -> None:
         if world > 1:
-            raise InputError(f"BayesianGPLVM trains in one process. Got {world}; use one, or SASGP.")
+            raise InputError(f"BayesianGPLVM trains in one process, but {world} were started. Start one, or use SASGP.")
 
     def _resolve(self, rows: ArrayRows, n_rows: int) -> None:
         super()._resolve(rows, n_rows)
@@ -75,13 +74,14 @@ class BayesianGPLVM(InducingSettings, GPEstimator):
         return self.model_.posterior()
 
     def _final_posterior(self, rows: ArrayRows) -> InducingPosterior:
-        draws = -(-FINAL_DRAWS // len(rows)) if self.latents == "bayesian" else 1
+        # The final q(u) averages over at least 5000 latents, so with fewer rows each latent is drawn several times
+        draws = -(-5000 // len(rows)) if self.latents == "bayesian" else 1
         with progress_bar("q(u)", len(rows), show=self.verbose and len(rows) > 10 * ENCODE_ROWS) as update:
             self.model_.settle(self._pairs(rows, draws, update), draws)
         return self.model_.posterior()
 
     def _pairs(self, rows: ArrayRows, draws: int, update: Any) -> Iterator[tuple[Tensor, Tensor]]:
-        """Every row with draws of its latent, one block at a time."""
+        """Each row with `draws` draws of its latent, one block at a time."""
         done, draw = 0, generator(self.seed_, "q(u)")
         for X in rows.blocks(ENCODE_ROWS):
             mu, var = self.model_.encoder(X, torch.arange(done, done + len(X), device=self._device))

@@ -1,6 +1,6 @@
-"""Latents of new rows, and what follows from them: transform, posterior samples, scores.
+"""Latents of new rows: transform, posterior samples, and scores.
 
-`Locator` is the way from a row to its z*: the encoder's answer, or the result of climbing the row's density from there
+`Locator` finds the z* of a row: the encoder's answer, or a refined one that climbs the row's density from there
 (`sasgp.gp.refine`).
 """
 
@@ -33,29 +33,26 @@ __all__ = ["Inference", "Locator", "sinks"]
 Array = NDArray[np.floating[Any]]
 
 ENCODE_ROWS = 4096  # encoded at a time
-SEARCH_STEPS = 80  # where there is no network to start from
-SCORE_STEPS = 4  # before a score is integrated: the Gaussian must stand near the top, and more steps gain nothing
-SCORE_SAMPLES = 16
-HELD = 0.25  # cost of leaving the encoder's answer in refinement, as a share of the cost of leaving the layout
+HELD = 0.25  # cost of leaving the encoder's answer in refinement, relative to the cost of leaving the layout
 
 
 class Locator:
-    """Finds the latents of rows: one way for all encoders.
+    """Finds the latents of rows, for all kinds of encoder.
 
     Parameters
     ----------
     encoder : Encoder
-        Its answer is the latent, or the first start where there are steps.
+        Its answer is the latent or, if there are steps, the first start.
     posterior : Predictive
     steps : int
-        Steps of refinement. A table cannot read new rows: a search of 80 steps finds them first.
+        Steps of refinement. A table cannot encode new rows, so a search of 80 steps finds their latents first.
     starts : sequence of callables
         More starts, besides the support points that explain a row best: X [M, D] → Z [M, n, Q].
     known : bool
-        Whether the rows are those that a table was trained on.
+        Whether the rows are the training rows of a table.
     weight : float
-        If it is not 0, rows climb from the encoder's answer alone, where it has one, and leaving that answer costs as
-        much as leaving a layout (`sasgp.models.anchor`) with this weight. So rows stay in its neighbourhood.
+        If it is not 0, rows climb only from the encoder's answer, if it has one. Leaving that answer then costs as much
+        as leaving a layout (`sasgp.models.anchor`) with this weight, so rows stay in its neighbourhood.
     """
 
     def __init__(
@@ -94,7 +91,7 @@ class Locator:
                 return Z, None if var is None else torch.diag_embed(var.sqrt())
             Z = self.encoder.position(X, rows)
         else:
-            Z = refine(self.posterior, X, torch.cat(starts, 1), SEARCH_STEPS)
+            Z = refine(self.posterior, X, torch.cat(starts, 1), 80)
         if self.steps and self.weight:
             Z = climb(self.posterior, X, Z, self.steps, lambda at: self.weight * distance_cost(at, Z))[0]
         elif self.steps:
@@ -127,8 +124,8 @@ class Inference(Settings, TransformerMixin):
     def transform(self, X: Any, *, refine: int = 0, return_std: bool = False, out: Any = None) -> Any:
         """Latents [M, Q] of rows X [M, D].
 
-        With a network this is one forward pass, the mean of q(z|x). With encoder="table" every row's position is found
-        by optimising its density under the decoder.
+        With a network, this is one forward pass: the mean of q(z|x). With encoder="table", the latent of each row is
+        found by optimising the row's density under the decoder.
 
         Parameters
         ----------
@@ -142,8 +139,8 @@ class Inference(Settings, TransformerMixin):
             explanation far away would lie among other neighbours.
         return_std : bool
             Return also the standard deviation [M, Q] of each latent, for Bayesian latents. It is that of q(z|x) from
-            the network. Where z* was refined or searched for, it is that of the Gaussian with the curvature of p(z|x)
-            at z* (Laplace's approximation).
+            the network. If z* was refined or searched for, it is that of the Gaussian with the curvature of p(z|x) at
+            z* (Laplace's approximation).
         out : path or array, optional
             Where the result goes, one block at a time: the name of a .npy file, which is returned as a memory map, or
             an array [M, Q]. With return_std it is a pair.
@@ -153,7 +150,7 @@ class Inference(Settings, TransformerMixin):
         return self._encode(self._rows(X), refine=refine, return_std=return_std, out=out)
 
     def posterior_samples(self, X: Any, n_samples: int = 1, *, refine: int = 0, random_state: Any = None) -> Array:
-        """Draw latents [n_samples, M, Q] of rows X [M, D]: where they may lie, for Bayesian latents.
+        """Draw latents [n_samples, M, Q] of rows X [M, D], for Bayesian latents.
 
         The draws come from the Gaussian whose mean and standard deviation `transform(X, refine=..., return_std=True)`
         returns. With `refine` it also follows the correlation of the latents.
@@ -165,7 +162,7 @@ class Inference(Settings, TransformerMixin):
         refine : int
             As for `transform`.
         random_state : int, RandomState or None
-            None draws anew each time.
+            None: a new draw each time.
         """
         check_is_fitted(self)
         self._check_bayesian("posterior_samples", True)
@@ -196,21 +193,21 @@ class Inference(Settings, TransformerMixin):
         ----------
         X : array-like [M, D]
         n_samples : int, optional
-            Points of the latent space for each row. None: 16 with Bayesian latents, 0 with point ones.
+            Latent points per row. None: 16 with Bayesian latents, 0 with point ones.
         random_state : int, RandomState or None
-            Seed of these points, which are the same for all rows. None takes the model's own seed, so that the result
-            does not change.
+            Seed of these points, which are the same for all rows. None: the model's own seed, so that the result does
+            not change between calls.
         out : path or array, optional
             As for `transform`.
         """
         check_is_fitted(self)
-        n_samples = (SCORE_SAMPLES if self.latents == "bayesian" else 0) if n_samples is None else n_samples
+        n_samples = (16 if self.latents == "bayesian" else 0) if n_samples is None else n_samples
         check_count("n_samples", n_samples, 0)
         self._check_bayesian("n_samples", bool(n_samples))
         rows, posterior = self._rows(X), self.posterior_
         seed = self.seed_ if random_state is None else seed_of(random_state)
         epsilon = normal_points(max(1, n_samples), self.n_components_, seed)
-        steps = SCORE_STEPS if n_samples else 0
+        steps = 4 if n_samples else 0  # the Gaussian must be near the maximum; more steps gain nothing
         with Sink(out, (len(rows),), np.dtype(self.dtype)) as sink, torch.no_grad():
             located = self._located(rows, posterior.block_size, refine=steps, spread=bool(n_samples), anywhere=True)
             for X_block, Z, F in located:
@@ -222,14 +219,14 @@ class Inference(Settings, TransformerMixin):
         return sink.result
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Mean of `score_samples`: what a grid search maximises."""
+        """The mean of `score_samples`, which a grid search maximises."""
         return float(np.mean(self.score_samples(X), dtype=np.float64))
 
     def build_index(self, X: Any) -> Self:
         """Index rows X [N, D], usually the training rows: their latents become starts for `transform(refine=...)`.
 
-        `save` writes the index beside the model file, and `load` finds it there. It holds up to 64 principal
-        coordinates of every row: whoever has it can tell roughly what the rows are. With encoder="table", X must be the
+        `save` writes the index next to the model file, and `load` finds it there. It holds up to 64 principal
+        coordinates of each row, which show roughly what the row is. With encoder="table", X must be the
         training rows in their order. More than 200 000 rows need the extra `neighbours`. A network that was trained
         with `layout_weight` needs no index: its own answer is the only start.
         """
@@ -237,8 +234,9 @@ class Inference(Settings, TransformerMixin):
         rows = self._rows(X)
         if self._by_row and len(rows) != len(self.embedding_):
             raise InputError(
-                f"With encoder='table' the index must be of the {len(self.embedding_)} training rows, whose latents "
-                f"are known. Got {len(rows)} rows; pass the rows that the model was fitted to."
+                f"With encoder='table', X must be the {len(self.embedding_)} training rows, whose latents are known. "
+                f"Got {len(rows)} rows. Pass the rows that the model was fitted to.",
+                argument="X",
             )
         Z = self.embedding_ if self._by_row else self._encode(rows, known=True)
         self.neighbours_ = neighbours.build(rows, Z, self.seed_)
@@ -258,8 +256,8 @@ class Inference(Settings, TransformerMixin):
     ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """Rows, their latents and the factors of their q(z|x), one block at a time.
 
-        `known` rows are those that a table was trained on. With `anywhere`, refinement may leave the neighbourhood of
-        the encoder's answer even where `layout_weight` keeps latents there.
+        `known` rows are the training rows of a table. With `anywhere`, refinement may leave the neighbourhood of the
+        encoder's answer, even if `layout_weight` keeps latents there otherwise.
         """
         check_count("refine", refine, 0)
         index = getattr(self, "neighbours_", None)
@@ -283,7 +281,7 @@ class Inference(Settings, TransformerMixin):
     def _encode(
         self, rows: ArrayRows, *, known: bool = False, refine: int = 0, return_std: bool = False, out: Any = None
     ) -> Any:
-        """Latents [N, Q] of rows, and if asked for their standard deviations."""
+        """Latents [N, Q] of rows and, if asked for, their standard deviations."""
         shape = (len(rows), self.n_components_)
         with sinks(out, return_std, shape, np.dtype(self.dtype)) as (mean, *std):
             for _, Z, F in self._located(rows, ENCODE_ROWS, known=known, refine=refine, spread=return_std):
@@ -296,7 +294,7 @@ class Inference(Settings, TransformerMixin):
         if wanted and self.latents != "bayesian":
             raise InputError(
                 f"{what} needs Bayesian latents, which have a distribution. This model has latents={self.latents!r}, "
-                "one position for each row. Fit it with latents='bayesian'.",
+                "one position per row. Fit it with latents='bayesian'.",
                 argument="latents",
             )
 
@@ -310,7 +308,7 @@ class Inference(Settings, TransformerMixin):
 
     @property
     def _by_row(self) -> bool:
-        """Whether there is a parameter for every row."""
+        """Whether each row has its own parameters."""
         return isinstance(self.encoder, str) and self.encoder == "table"
 
     def _rows(self, X: Any) -> ArrayRows:
@@ -319,7 +317,7 @@ class Inference(Settings, TransformerMixin):
 
 @contextmanager
 def sinks(out: Any, pair: bool, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Iterator[list[Sink]]:
-    """Where a result goes or, for a `pair`, where the result and its standard deviation go."""
+    """A sink for the result or, for a `pair`, sinks for the result and its standard deviation."""
     outs = out if pair and out is not None else (out, None)
     with ExitStack() as stack:
         yield [stack.enter_context(Sink(one, shape, dtype)) for one in outs[: 1 + pair]]

@@ -1,8 +1,8 @@
-"""An estimator as one file, and back.
+"""Saving an estimator to one file, and loading it.
 
-Settings and what `fit` decided go into the header as JSON. The model's numbers are its `state_dict`. Loading builds the
-model from the settings and fills it, as resuming does. A kernel, encoder or layout of the user's own class is named in
-the file but never stored: loading a file runs no code.
+The header holds the settings and what `fit` decided, as JSON. The model's values are its `state_dict`. Loading builds
+the model from the settings and sets its values, as resuming does. If a kernel, encoder or layout is of the user's own
+class, the file has only the name of the class: loading a file runs no code.
 """
 
 from pathlib import Path
@@ -32,7 +32,7 @@ Tensors = dict[str, Tensor]
 class Persistence(Settings, BaseEstimator):
     """`save` and `load` of an estimator."""
 
-    # What `fit` sets and a file keeps, besides tensors
+    # Attributes that `fit` sets and a file keeps, besides tensors
     _SAVED: ClassVar[tuple[str, ...]] = (
         "n_features_in_",
         "batch_size_",
@@ -53,18 +53,18 @@ class Persistence(Settings, BaseEstimator):
         raise NotImplementedError
 
     def _posterior_tensors(self) -> Tensors:
-        """What a file needs, besides the model, for the trained decoder."""
+        """Tensors of the trained decoder that are not in the model."""
         return {}
 
     def _restore_posterior(self, tensors: Tensors) -> None:
-        """Set the trained decoder from the model and what `_posterior_tensors` gave."""
+        """Set the trained decoder from the model and the tensors of `_posterior_tensors`."""
         raise NotImplementedError
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one .safetensors file.
 
-        The file holds the settings, the numbers of encoder and decoder and, with SASGP and GPLVM, the support set: up
-        to `support_size` rows of the training data themselves. It holds no code, and loading it runs none.
+        The file holds the settings, the parameters of encoder and decoder and, with SASGP and GPLVM, the support set:
+        up to `support_size` rows of the training data themselves. It holds no code, and loading it runs none.
         """
         check_is_fitted(self)
         settings, arrays = self._described_settings()
@@ -100,7 +100,7 @@ class Persistence(Settings, BaseEstimator):
             settings["random_state"] = self.seed_
         if self.image_shape is not None:
             settings["image_shape"] = [int(size) for size in self.image_shape]
-        # Settings may be numpy's numbers, as from a grid search over np.arange; JSON has only Python's
+        # Settings may be NumPy numbers, for example from a grid search over np.arange; JSON has only Python's
         plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
         return plain, arrays
 
@@ -114,25 +114,24 @@ class Persistence(Settings, BaseEstimator):
         ----------
         path : str or Path
         kernel, encoder : optional
-            An instance of the user's own class, where the model was made with one. The file holds its numbers, never
+            An instance of the user's own class, if the model was made with one. The file holds its parameters, never
             its code.
         device : str
-            Where to put the model; the file does not remember.
+            Device for the model; the file does not store it.
         """
         header, tensors = storage.read(path)
         known: dict[str, type[Self]] = {c.__name__: c for c in (cls, *_subclasses(cls))}
         name = header.get("class")
         if name not in known:
             raise InputError(
-                f"{path} holds a {name} model, and {cls.__name__}.load was asked to read it. Load it with "
-                f"sasgp.{name}.load."
+                f"{path} holds a {name} model, which {cls.__name__}.load cannot read. Load it with sasgp.{name}.load."
             )
         settings = header["settings"] | {"device": device}
         for part, instance in (("kernel", kernel), ("encoder", encoder)):
             settings[part] = _own_part(path, part, settings.get(part), instance)
             if part not in header["settings"]:
                 del settings[part]
-        # The object that made a layout stays a name: only another fit needs it
+        # The object that made a layout stays a name, because only another fit needs it
         if isinstance(settings["init"], dict) and "array" in settings["init"]:
             settings["init"] = tensors["init"].numpy()
         self = known[name](**settings)
@@ -145,7 +144,7 @@ class Persistence(Settings, BaseEstimator):
         return self
 
     def _restore(self, path: str | Path, tensors: Tensors) -> None:
-        """Build the model and fill it from a file's tensors."""
+        """Build the model and set its values from a file's tensors."""
         Q, device = self.embedding_.shape[1], self.torch_device()
         model = build(self._model_settings(len(self.embedding_)), self.n_features_in_, Q)
         state = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
@@ -153,7 +152,7 @@ class Persistence(Settings, BaseEstimator):
             model.load_state_dict(state)
         except RuntimeError as error:
             raise InputError(
-                f"The numbers in {path} do not fit the model that its settings describe: "
+                f"The tensors in {path} do not fit the model that its settings describe: "
                 f"{' '.join(str(error).split())}. Pass a kernel and an encoder as they were when the model was made."
             ) from error
         self.model_ = model.eval()
@@ -164,7 +163,7 @@ class Persistence(Settings, BaseEstimator):
 
 
 def _own_part(path: str | Path, part: str, setting: Any, instance: Any) -> Any:
-    """A kernel or an encoder as the constructor takes it: by name, rebuilt, or the instance that the user passes."""
+    """A kernel or an encoder for the constructor: by name, rebuilt from the file, or the user's instance."""
     custom = setting.get("custom") if isinstance(setting, dict) else None
     if custom and instance is None:
         raise InputError(

@@ -1,4 +1,4 @@
-"""What evaluation, figures and the explorer ask of an estimator. Every estimator of sasgp has it."""
+"""What evaluation, plots and the explorer need from an estimator. All estimators of sasgp provide it."""
 
 from typing import Any, Protocol
 

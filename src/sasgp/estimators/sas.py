@@ -1,7 +1,6 @@
-"""SASGP and GPLVM: decoders that are Gaussian processes conditioned on rows of the data.
+"""SASGP and GPLVM: the decoder is a Gaussian process conditioned on rows of the data.
 
-What they have beyond other GP decoders follows from that: support sets, the evidence log p(X|Z), and dimensions that
-can be left out afterwards.
+That is why they have support sets, the evidence log p(X|Z), and dimensions that can be left out after training.
 """
 
 from dataclasses import dataclass, field, replace
@@ -28,12 +27,6 @@ from sasgp.training.loop import generator
 
 __all__ = ["GPLVM", "SASGP"]
 
-MAX_COMPONENTS, LEAST_RELEVANCE = (
-    12,
-    0.1,
-)  # of n_components="auto": at the start, and the share of the largest that is kept
-VALIDATION_SUPPORT = 400  # rows that held-out rows are predicted from
-
 
 @dataclass(eq=False, repr=False)
 class SASGP(EvidenceMethods):
@@ -54,11 +47,11 @@ class SASGP(EvidenceMethods):
     noise_ : float or ndarray [D]
         The trained noise variance; one per feature with noise="feature".
     n_components_ : int
-        Dimensions of the latent space, also where n_components="auto" chose them.
+        Dimensions of the latent space, also if n_components="auto" chose them.
     relevance_ : ndarray [Q]
         How much the decoder uses each dimension: the spread of the latents in it, in lengthscales of the kernel.
     active_set_size_, batch_size_ : int
-        The sizes used; smaller than those asked for where the data are few.
+        The sizes used; smaller than asked for if the data are few.
     model_ : torch.nn.Module
         Encoder, kernel and noise as trained.
     posterior_ : Posterior
@@ -68,7 +61,7 @@ class SASGP(EvidenceMethods):
     supports_ : list of Posterior
         The decoder conditioned on further support sets, after `add_supports`.
     neighbours_ : Neighbours
-        Rows that refinement may start from, after `build_index`.
+        An index of rows whose latents are starts of refinement, after `build_index`.
 
     Examples
     --------
@@ -91,16 +84,17 @@ class SASGP(EvidenceMethods):
     def _fit(self, X: Any, array: Any, **how: Any) -> Self:
         if self.n_components != "auto":
             return super()._fit(X, array, **how)
-        Q = min(MAX_COMPONENTS, array.shape[1])
+        Q = min(12, array.shape[1])
         wide = clone(self).set_params(n_components=Q, kernel="rbf-ard", random_state=self.random_state)
         return self._adopt(wide.fit(X, **how))
 
     def _adopt(self, wide: Self) -> Self:
-        """Take over what another estimator has learned, without the dimensions that its decoder does not use."""
+        """Take over what another estimator has learned, except the dimensions that its decoder does not use."""
         settings = self.get_params(deep=False)
         self.__dict__ |= {name: value for name, value in vars(wide).items() if name not in settings}
         relevance = wide.relevance_
-        dims = [int(q) for q in np.argsort(-relevance) if relevance[q] >= LEAST_RELEVANCE * relevance.max()]
+        # The decoder uses a dimension if its relevance is at least a tenth of the largest
+        dims = [int(q) for q in np.argsort(-relevance) if relevance[q] >= 0.1 * relevance.max()]
         self._n_features_out = len(dims)
         self.model_.encoder.keep(dims)
         self.model_.kernel = kernels.with_dimensions(wide.kernel_, dims)
@@ -111,7 +105,8 @@ class SASGP(EvidenceMethods):
     def _check_world(self, world: int) -> None:
         if world > 1 and self.active_set_size is None:
             raise InputError(
-                f"The exact GP-LVM has one batch, so it trains in one process. Got {world}; use one, or SASGP."
+                f"The exact GP-LVM has one batch, so it trains in one process, but {world} were started. Start one, or "
+                "use SASGP."
             )
 
     def _resolve(self, rows: ArrayRows, n_rows: int) -> None:
@@ -127,7 +122,7 @@ class SASGP(EvidenceMethods):
         return replace(super()._model_settings(n_rows), active_set_size=A)
 
     def _interim_posterior(self, rows: ArrayRows) -> Posterior:
-        support = torch.randperm(len(rows), generator=generator(self.seed_, "early stopping"))[:VALIDATION_SUPPORT]
+        support = torch.randperm(len(rows), generator=generator(self.seed_, "early stopping"))[:400]
         return self._condition(rows, support)
 
     def _final_posterior(self, rows: ArrayRows) -> Posterior:
@@ -142,7 +137,7 @@ class SASGP(EvidenceMethods):
 
     @torch.no_grad()
     def _choose_support(self, rows: ArrayRows) -> Tensor:
-        """Indices of the rows to condition on. Any will do; random ones follow the data's density."""
+        """Indices of the rows to condition on. Random rows follow the density of the data."""
         draw, size = generator(self.seed_, "support"), int(self.support_size)
         order = torch.randperm(len(rows), generator=draw)
         if self.support == "random" or len(rows) <= size:
@@ -167,8 +162,8 @@ class SASGP(EvidenceMethods):
         Z : array-like [M, Q]
         return_std : bool
         n_supports : int
-            Support sets to predict from. Each predicts by itself, and the results are combined. `add_supports` makes
-            more than one.
+            Number of support sets to predict from. Each predicts by itself, and the results are combined.
+            `add_supports` adds more sets.
         out : path or array, optional
             As for `transform`; with return_std it is a pair.
         """
@@ -178,7 +173,7 @@ class SASGP(EvidenceMethods):
         if n_supports > len(posteriors):
             raise InputError(
                 f"n_supports must be at most {len(posteriors)}, the number of support sets that the model has. Got "
-                f"{n_supports}; call add_supports(X_train, {n_supports - len(posteriors)}) first.",
+                f"{n_supports}. Call add_supports(X_train, {n_supports - len(posteriors)}) first.",
                 argument="n_supports",
             )
 
@@ -201,9 +196,9 @@ class SASGP(EvidenceMethods):
         too_few = len(rows) < max((taken + n_supports) * size, 1 + self.support_rows_.max())
         if too_few or (self._by_row and len(rows) != len(self.embedding_)):
             raise InputError(
-                f"{n_supports} more support sets of {size} rows must come from the training rows, without those in the "
-                f"{taken} sets that there are. Got {len(rows)} rows; pass all training rows, ask for fewer sets, or "
-                "fit with a smaller support_size."
+                f"{n_supports} more support sets of {size} rows cannot be drawn from the {len(rows)} rows of X without "
+                f"the rows in the present {taken}. Pass all training rows, ask for fewer sets, or fit with a smaller "
+                "support_size."
             )
         free = torch.ones(len(rows), dtype=torch.bool)
         free[torch.from_numpy(self.support_rows_)] = False
@@ -235,11 +230,11 @@ class SASGP(EvidenceMethods):
 
 @dataclass(eq=False, repr=False)
 class GPLVM(SASGP):
-    """The exact GP-LVM: SASGP with everything active, trained on log p(X|Z) itself (Eq. 2).
+    """The exact GP-LVM: SASGP with all rows active, trained on log p(X|Z) itself (Eq. 2).
 
-    Memory grows with the square of the rows and time with their cube: for up to a few thousand rows. Parameters,
-    methods and attributes are those of :class:`SASGP`, without `active_set_size` and `batch_size`, and with
-    `latents="point"` as the default.
+    Memory grows with the square of the number of rows, and time with its cube, so use it for up to a few thousand rows.
+    Parameters, methods and attributes are those of :class:`SASGP`, except that there is no `active_set_size` and no
+    `batch_size`, and that `latents="point"` is the default.
     """
 
     latents: Literal["bayesian", "point"] = "point"

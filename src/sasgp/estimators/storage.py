@@ -1,10 +1,10 @@
 """The file format of trained models: one safetensors file, with everything but tensors as JSON in its header.
 
 **The file of a SASGP or GPLVM model holds the support set: up to `support_size` rows of the training data themselves.**
-Whoever gets the file gets those rows. Do not share the file where the data may not be shared.
+Whoever gets the file gets those rows. Do not share the file if the data may not be shared.
 
-There is no pickle anywhere, so reading a file never runs code from it. A checksum of the whole file detects damage. It
-is no signature: it says nothing about who wrote the file.
+Nothing is pickled, so reading a file never runs code from it. A checksum of the whole file detects damage. It is not a
+signature: it says nothing about who wrote the file.
 """
 
 import hashlib
@@ -27,16 +27,16 @@ __all__ = ["read", "write"]
 VERSION = 2  # of the file's layout
 MAX_HEADER = 100_000_000  # bytes: safetensors' own limit
 
-# The checksum is taken while these digits stand in its place. In the header's bytes the name with bare quotes occurs
-# once: inside of a JSON string, such as our own header, every quote has a backslash before it.
+# The checksum is computed with these digits in its place. In the bytes of the header, the name with bare quotes occurs
+# only once: inside a JSON string, such as our own header, each quote has a backslash before it.
 NO_CHECKSUM = "0" * 64
 
-# What people hand over instead, by its first bytes
+# Other kinds of files that users may pass, by their first bytes
 OTHER_FILES = {b"PK": "a zip archive (torch.save, .npz)", b"\x80": "a pickle", b"\x93NUMPY": "a NumPy array"}
 
 
 def write(path: str | os.PathLike[str], header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Write a model file. An existing file is replaced in one step: at any moment the path holds a whole file.
+    """Write a model file. An existing file is replaced in one step, so the path holds a complete file at any moment.
 
     Parameters
     ----------
@@ -54,25 +54,25 @@ def write(path: str | os.PathLike[str], header: Mapping[str, Any], tensors: Mapp
             file.writelines(content)
     except OSError as error:
         raise InputError(
-            f"The model could not be saved to {path}: {error.strerror or error}. Choose another path, or see to its "
-            "permissions and its free space."
+            f"The model could not be saved to {path}: {error.strerror or error}. Choose another path, or check the "
+            "permissions and the free space."
         ) from error
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The header and the tensors that `write` was given. Raises InputError for anything but a whole, intact file."""
+    """The header and the tensors that `write` was given. Raises InputError if the file is not complete and intact."""
     path = Path(path)
     try:
         if not path.is_file():
-            got = "a folder" if path.is_dir() else "not a regular file" if path.exists() else "which does not exist"
-            raise InputError(f"A model file must be a file that sasgp wrote. Got {path}, {got}. Check the path.")
+            wrong = "is a folder" if path.is_dir() else "is not a regular file" if path.exists() else "does not exist"
+            raise InputError(f"{path} {wrong}. Name a model file that sasgp wrote.")
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             prefix = file.read(8)
             length = int.from_bytes(prefix, "little")
-            # Before anything of that size is read: damage here may ask for 2⁶⁴ bytes
+            # Checked before so many bytes are read: a damaged length may be up to 2⁶⁴
             if len(prefix) < 8 or length > min(size - 8, MAX_HEADER):
-                # A file of ours that was cut short has a small length; the first bytes of these others make a giant one
+                # If one of our files was cut short, the length is small; the first bytes of other kinds make a huge one
                 kinds = [
                     kind for start, kind in OTHER_FILES.items() if prefix.startswith(start) and length > MAX_HEADER
                 ]
@@ -82,7 +82,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor
             content = head + file.read()
     except OSError as error:
         raise InputError(
-            f"A model file must be readable. Got {path}: {error.strerror or error}. Check its permissions and its disk."
+            f"The model file {path} cannot be read: {error.strerror or error}. Check its permissions and its disk."
         ) from error
 
     checksum = metadata.get("checksum", "")
@@ -98,17 +98,17 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor
             raise TypeError("its settings are not a mapping")
         return header, safetensors.torch.load(content)
     except (KeyError, RuntimeError, TypeError, ValueError, safetensors.SafetensorError) as error:
-        # Intact by its checksum, and yet not as `write` leaves it: somebody else made it so
+        # The checksum is right, but `write` did not make this file
         raise _damaged(path, str(error)) from error
 
 
 def _serialise(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> list[memoryview]:
-    """The file's bytes, in pieces: what stands before the checksum, the checksum, and the rest."""
+    """The bytes of the file in three pieces: before the checksum, the checksum, and the rest."""
     try:
         text = json.dumps(dict(header), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"The header of a model file must hold JSON values, all finite. Got one that is not: {error}. "
+            f"A setting cannot be saved, because the header of a model file holds only finite JSON values: {error}. "
             "Change that setting before saving."
         ) from error
     metadata = {"format": "sasgp", "version": str(VERSION), "header": text, "checksum": NO_CHECKSUM}
@@ -122,18 +122,18 @@ def _serialise(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> list
 def _check_target(path: Path) -> None:
     wrong = None
     if not path.parent.is_dir():
-        wrong = f"but there is no folder {path.parent}. Create it first."
+        wrong = f"there is no folder {path.parent}. Create it first."
     elif path.is_dir():
-        wrong = f"a folder. Name a file in it, such as {path / 'model.safetensors'}."
+        wrong = f"it is a folder. Name a file in it, such as {path / 'model.safetensors'}."
     elif path.exists() and not os.access(path, os.W_OK):
-        # Renaming over it would succeed, but somebody protected it
-        wrong = "which is write-protected. Choose another path, or allow writing to it."
+        # Renaming would replace it, but somebody protected it
+        wrong = "it is write-protected. Choose another path, or allow writing to it."
     if wrong:
-        raise InputError(f"The model must be saved to a file in an existing folder. Got {path}, {wrong}")
+        raise InputError(f"The model cannot be saved to {path}: {wrong}")
 
 
 def _independent(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors on the CPU, contiguous, and no two on the same memory, which safetensors refuses."""
+    """The tensors on the CPU, contiguous, and without shared memory, which safetensors refuses."""
     result: dict[str, Tensor] = {}
     taken: set[int] = set()
     for name, tensor in tensors.items():
@@ -146,16 +146,16 @@ def _independent(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _checksum_start(content: bytes, checksum: str) -> int:
-    """Where the checksum's digits start: the first such place is in the header, before any tensor's bytes.
+    """Where the digits of the checksum start: the first match is in the header, before the bytes of any tensor.
 
-    Where there is none, the place is a wrong one, and the sum does not match.
+    If there is no match, the position is wrong, and the checksum does not match.
     """
     key = b'"checksum":"'
     return content.find(key + checksum.encode(errors="replace")) + len(key)
 
 
 def _metadata(path: Path, head: bytes) -> dict[str, str]:
-    """The metadata of a safetensors header that is ours and of a version that we know."""
+    """The metadata of a safetensors header that sasgp wrote, in a version that this one reads."""
     try:
         metadata = _strict_json(head[8:].decode())["__metadata__"]
         ours = metadata["format"] == "sasgp"
@@ -187,6 +187,6 @@ def _strict_json(text: str) -> Any:
 
 def _damaged(path: Path, reason: str) -> InputError:
     return InputError(
-        f"A model file must be one that sasgp wrote, whole and unchanged. Got {path}: {reason}. "
-        "It is of another kind, cut short or damaged: copy it again from its source, or save the model again."
+        f"{path} is not a model file that sasgp wrote, or it is damaged: {reason}. Copy it again from its source, or "
+        "save the model again."
     )

@@ -16,8 +16,7 @@ from sasgp.training.loop import generator
 
 __all__ = ["VAE"]
 
-N_PLACES = 400  # latents of training rows from which those of new rows are searched
-NOT_HERE = ("latents", "kernel", "noise", "active_set_size", "support_size", "support", "hyper_learning_rate")
+ABSENT = ("latents", "kernel", "noise", "active_set_size", "support_size", "support", "hyper_learning_rate")
 
 
 @dataclass(eq=False, repr=False)
@@ -25,10 +24,11 @@ class VAE(NetworkSettings, LatentEstimator):
     __doc__ = (
         """A variational autoencoder: the decoder is a network, Q-400-D.
 
-    Encoder, start, loop and metrics are those of :class:`SASGP`. The network's uncertainty is the spread of the data
-    around what it decodes; it does not know where it has seen nothing. Its file holds no rows of the data.
+    Encoder, initial values, training loop and metrics are those of :class:`SASGP`. The network's uncertainty is the
+    spread of the data around its mean; it does not know where it has seen no data. The saved file holds no rows of the
+    data.
     """
-        + documented(Settings, NetworkSettings, without=NOT_HERE)
+        + documented(Settings, NetworkSettings, without=ABSENT)
         + """    hyper_learning_rate
         Peak of the one-cycle schedule for the decoder.
 
@@ -76,7 +76,8 @@ class VAE(NetworkSettings, LatentEstimator):
         return self.model_.posterior()
 
     def _final_posterior(self, rows: ArrayRows) -> NetworkPosterior:
-        chosen = torch.randperm(len(rows), generator=generator(self.seed_, "places"))[:N_PLACES]
+        # The search for latents of new rows starts from those of 400 training rows
+        chosen = torch.randperm(len(rows), generator=generator(self.seed_, "places"))[:400]
         return self.model_.posterior(self.model_.encoder.position(rows.gather(chosen), chosen.to(self._device)))
 
     def _posterior_tensors(self) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Is this input something an estimator can work with? Settings, rows and latents, each with one clear error."""
+"""Checks of what a user passes to an estimator: settings, rows and latents."""
 
 import difflib
 import math
@@ -35,14 +35,11 @@ __all__ = [
     "seed_of",
 ]
 
-GUESS_ROWS = 1000  # that are looked at for whether they are images
-MAX_FLOAT32 = 1e17  # values whose squares, summed over a batch, still fit
-
 
 def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
-    """X as a finite two-dimensional array of real numbers; arrays, memory maps and Datasets are not copied.
+    """X as a finite two-dimensional array of real numbers. Arrays, memory maps and Datasets are not copied.
 
-    With `reset` the number and names of the features are remembered, else they must be those remembered.
+    With `reset`, the number and names of the features are stored. Otherwise they must be the same as before.
     """
     if isinstance(X, Dataset):
         X = DatasetArray(X)
@@ -52,7 +49,8 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
         elif X.shape[1] != estimator.n_features_in_:
             raise InputError(
                 f"X has {X.shape[1]} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
-                "features as input."
+                "features as input.",
+                argument="X",
             )
     elif isinstance(X, Tensor):
         X = X.numpy(force=True)
@@ -60,19 +58,20 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
         pass
     elif isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "fiub" and X.size:
         validate_data(estimator, X, reset=reset, skip_check_array=True)
-    else:  # lists, data frames, sparse or empty input: scikit-learn knows what to say
+    else:  # lists, data frames, sparse or empty input: scikit-learn has the messages
         X = validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False)
     if X.dtype.kind == "f" and X.dtype.itemsize > 8 and isinstance(X, np.ndarray):  # torch has no such numbers
         X = X.astype(np.float64)
     if reset and len(X) < 2:
-        raise InputError(f"Expected at least 2 rows to train on. Got n_samples = {len(X)}: 1 sample has no neighbours.")
+        raise InputError(f"Training needs at least 2 rows, but X has n_samples = {len(X)}. Add rows.", argument="X")
     check_finite(X)
     if estimator.dtype == "float32" and X.dtype.kind == "f" and X.dtype.itemsize >= 4:
         largest = max(float(np.abs(block).max()) for _, block in row_blocks(X))
-        if largest > MAX_FLOAT32:
+        if largest > 1e17:  # the sum of squares over a batch must fit
             raise InputError(
-                f"Expected values whose squares fit into float32. Got one of size {largest:.3g}. Rescale the data, or "
-                "use dtype='float64'."
+                f"X has a value of size {largest:.3g}, whose square does not fit into float32. Rescale the data, or "
+                "use dtype='float64'.",
+                argument="X",
             )
     return X
 
@@ -83,13 +82,15 @@ def check_latents(estimator: Any, Z: Any) -> Tensor:
     Q, D = estimator.n_components_, estimator.n_features_in_
     if Z.shape[1] != Q:
         rows = " To decode rows of data, use reconstruct." if Z.shape[1] == D else ""
-        raise InputError(f"Z must have n_components={Q} columns, one per latent dimension. Got {Z.shape[1]}.{rows}")
+        raise InputError(
+            f"Z must have n_components={Q} columns, one per latent dimension. Got {Z.shape[1]}.{rows}", argument="Z"
+        )
     Z = np.require(Z, requirements="W")  # torch has no read-only tensors, and warns
     return torch.as_tensor(Z, dtype=getattr(torch, estimator.dtype), device=estimator.torch_device())
 
 
 def check_settings(settings: Settings, N: int) -> None:
-    """Every setting by itself, then those that must fit each other and the N rows."""
+    """Check each setting by itself, then those that must fit each other and the N rows."""
     applies = {field.name for field in fields(settings) if field.init}
     if settings.n_components == "auto" and "support_size" in applies:
         _check_auto(settings)
@@ -120,42 +121,45 @@ def check_settings(settings: Settings, N: int) -> None:
     _check_init(settings, N)
     if settings.layout_weight and isinstance(settings.init, str) and settings.init not in layouts.NAMES:
         raise InputError(
-            f"layout_weight={settings.layout_weight} needs an init that keeps neighbours together, such as 'umap'. Got "
-            f"init={settings.init!r}; choose another, or leave layout_weight at 0.",
+            f"layout_weight={settings.layout_weight} needs an init that keeps neighbours together, such as 'umap', but "
+            f"init={settings.init!r} is a projection. Choose another init, or leave layout_weight at 0.",
             argument="layout_weight",
         )
     _check_device(settings)
     if settings.early_stopping is not None and settings.encoder == "table":
         raise InputError(
-            "early_stopping needs an encoder that can place held-out rows. Got encoder='table'. Use encoder='network', "
-            "or set max_epochs instead."
+            "early_stopping needs an encoder that can encode held-out rows, and encoder='table' cannot. Use "
+            "encoder='network', or set max_epochs instead.",
+            argument="early_stopping",
         )
     if settings.active_set_size is None:
         _check_memory(N, getattr(torch, settings.dtype))
     elif settings.active_set_size >= settings.batch_size:
         raise InputError(
             f"active_set_size must be smaller than batch_size. Got {settings.active_set_size} with batch_size="
-            f"{settings.batch_size}: no point would be left to predict. Lower active_set_size or raise batch_size."
+            f"{settings.batch_size}: no row would be left to predict. Lower active_set_size or raise batch_size.",
+            argument="active_set_size",
         )
 
 
 def check_image_shape(settings: Settings, X: Any) -> tuple[int, ...] | None:
-    """The shape of rows X [N, D] as images: as given, or what an encoder that needs it takes them for; else None."""
+    """The shape of rows X [N, D] as images: the setting or, if the encoder needs one, a guess. Otherwise None."""
     if settings.image_shape is not None:
         return check_shape(settings.image_shape, X.shape[1])
     if not (isinstance(settings.encoder, str) and settings.encoder == "conv"):
         return None
-    shape = guess_shape(take_rows(X, np.arange(0, len(X), max(1, len(X) // GUESS_ROWS))))
+    shape = guess_shape(take_rows(X, np.arange(0, len(X), max(1, len(X) // 1000))))
     if shape is None:
         raise InputError(
-            f"encoder='conv' needs rows that are images. Got {X.shape[1]} values a row, which do not look like the "
-            "pixels of a square; say image_shape=(H, W), (C, H, W) or (H, W, C), or use encoder='network'."
+            f"encoder='conv' needs rows that are images, but {X.shape[1]} values per row do not look like the pixels "
+            "of a square. Set image_shape=(H, W), (C, H, W) or (H, W, C), or use encoder='network'.",
+            argument="image_shape",
         )
     return shape
 
 
 def check_evidence(N: int, method: str, A: int, batch_size: int | None, n_estimates: int, dtype: str) -> None:
-    """The arguments of `evidence` for N rows."""
+    """Check the arguments of `evidence` for N rows."""
     _check_choice("method", method, ("exact", "sas", "unbiased"))
     _check_choice("dtype", dtype, ("float64", "float32"))
     if method == "exact":
@@ -163,49 +167,61 @@ def check_evidence(N: int, method: str, A: int, batch_size: int | None, n_estima
     check_count("active_set_size", A, 0)
     check_count("n_estimates", n_estimates, 2)
     if A >= N:
-        raise InputError(f"active_set_size must be below the {N} rows of X. Got {A}; lower it, or use method='exact'.")
+        raise InputError(
+            f"active_set_size must be below the {N} rows of X. Got {A}. Lower it, or use method='exact'.",
+            argument="active_set_size",
+        )
     if batch_size is not None:
         check_count("batch_size", batch_size)
         if method != "sas" or not A < batch_size <= N:
             raise InputError(
-                f"batch_size is for method='sas', more than active_set_size={A} and at most the {N} rows of X. Got "
-                f"{batch_size} with method={method!r}; leave it out for all rows."
+                f"batch_size is for method='sas', and must be more than active_set_size={A} and at most the {N} rows "
+                f"of X. Got {batch_size} with method={method!r}. Leave it out to use all rows.",
+                argument="batch_size",
             )
 
 
 def check_curve(N: int, sizes: Sequence[int], n_estimates: int, dtype: str) -> None:
-    """The arguments of `evidence_curve` for N rows."""
+    """Check the arguments of `evidence_curve` for N rows."""
     _check_choice("dtype", dtype, ("float64", "float32"))
     check_count("n_estimates", n_estimates, 2)
     for size in sizes:
         check_count("each of sizes", size, 0)
     if not sizes or max(sizes) >= N:
-        raise InputError(f"sizes must be below the {N} rows of X, one or more. Got {[*sizes]}; choose others.")
+        raise InputError(
+            f"sizes must be one or more, all below the {N} rows of X. Got {[*sizes]}. Leave sizes out for a default.",
+            argument="sizes",
+        )
 
 
 def _check_auto(settings: Settings) -> None:
     for name, right in {
-        "latents": settings.latents == "bayesian",  # points have no reason to leave a dimension unused
+        "latents": settings.latents == "bayesian",  # point latents have no reason to leave a dimension unused
         "kernel": settings.kernel in (None, "rbf-ard") if not isinstance(settings.kernel, Kernel) else False,
         "encoder": not isinstance(settings.encoder, nn.Module),
-        "init": isinstance(settings.init, str) and settings.init != "tsne",  # which has two dimensions at the most
+        "init": isinstance(settings.init, str) and settings.init != "tsne",  # t-SNE makes at most two dimensions
     }.items():
         if not right:
             raise InputError(
-                "n_components='auto' needs Bayesian latents, the kernel 'rbf-ard', an encoder of ours and a start by "
-                f"name. Got {name}={getattr(settings, name)!r}; leave it out, or give n_components a number."
+                "n_components='auto' needs Bayesian latents, the kernel 'rbf-ard', an encoder by name, and an init by "
+                f"name other than 'tsne'. Got {name}={getattr(settings, name)!r}. Leave it out, or set n_components to "
+                "a number.",
+                argument=name,
             )
 
 
 def check_count(name: str, value: object, least: int = 1) -> None:
-    """Raise InputError for anything but a whole number of at least `least`."""
+    """Raise InputError if the value is not a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InputError(f"{name} must be a whole number of at least {least}. Got {value!r}.")
+        raise InputError(
+            f"{name} must be a whole number of at least {least}. Got {value!r}.",
+            argument=name.rpartition(" ")[2],  # "each of sizes" is the argument sizes
+        )
 
 
 def _check_number(name: str, value: object, expected: str, accepts: Callable[[Any], bool]) -> None:
     if not (isinstance(value, int | float | np.number) and accepts(value)):
-        raise InputError(f"{name} must be {expected}. Got {value!r}.")
+        raise InputError(f"{name} must be {expected}. Got {value!r}.", argument=name)
 
 
 def _check_choice(name: str, value: object, choices: Sequence[str], also: str = "") -> None:
@@ -214,7 +230,7 @@ def _check_choice(name: str, value: object, choices: Sequence[str], also: str = 
     close = difflib.get_close_matches(str(value), choices, 1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     expected = ("one of " if len(choices) > 1 else "") + ", ".join(map(repr, choices))
-    raise InputError(f"{name} must be {expected}{', ' + also if also else ''}. Got {value!r}.{hint}")
+    raise InputError(f"{name} must be {expected}{', ' + also if also else ''}. Got {value!r}.{hint}", argument=name)
 
 
 def _check_init(settings: Settings, N: int) -> None:
@@ -225,22 +241,27 @@ def _check_init(settings: Settings, N: int) -> None:
         return layouts.check_installed(init)
     if isinstance(init, dict) and "custom" in init:
         raise InputError(
-            f"init must be an object to train with. Got the name of one, {init['custom']}, from the file of a model, "
-            f"which holds no code. Hand it over: set_params(init={init['custom'].rpartition('.')[2]}(...))."
+            f"init must be an object to train with, but a model file keeps only its class, {init['custom']}. Pass an "
+            f"object: set_params(init={init['custom'].rpartition('.')[2]}(...)).",
+            argument="init",
         )
     if isinstance(init, type):
-        raise InputError(f"init must be an object with fit_transform. Got the class {init.__name__}; call it first.")
+        raise InputError(
+            f"init must be an object with fit_transform, not the class {init.__name__}. Use {init.__name__}(...).",
+            argument="init",
+        )
     if hasattr(init, "fit_transform"):
         return None
     try:
         fits, finite = np.shape(init) == (N, Q), bool(np.isfinite(init).all())
-    except (TypeError, ValueError):  # of no shape, or of other things than numbers
+    except (TypeError, ValueError):  # without a shape, or not of numbers
         fits, finite = False, False
     if not (fits and finite):
         raise InputError(
             f"init must be one of 'pca', 'random', {', '.join(map(repr, layouts.NAMES))}, an object with "
             f"fit_transform, or an array of finite numbers, n_components={Q} for each of the {N} rows of data. "
-            f"Got {'values that are not finite' if fits else _shape_or_type(init)}."
+            f"Got {'values that are not finite' if fits else _shape_or_type(init)}.",
+            argument="init",
         )
     return None
 
@@ -255,22 +276,23 @@ def _check_device(settings: Settings) -> None:
     except (RuntimeError, AssertionError) as error:
         raise InputError(
             f"device must be 'auto', 'cpu' or a device that torch finds here. Got {settings.device!r}: "
-            f"{str(error).splitlines()[0]}"
+            f"{str(error).splitlines()[0]}",
+            argument="device",
         ) from error
 
 
 def _check_memory(N: int, dtype: torch.dtype) -> None:
-    """A step of the exact model holds about eight N×N matrices at once."""
+    """Raise InputError if a step of the exact model, with about eight N×N matrices, does not fit into memory."""
     need, have = 8 * N * N * dtype.itemsize, available()
     if need > have:
         raise InputError(
-            f"An exact GP-LVM of {N} rows needs about {amount(need)} of memory. Got {amount(have)} that are free. Use "
+            f"An exact GP-LVM of {N} rows needs about {amount(need)} of memory, but only {amount(have)} are free. Use "
             "SASGP with an active_set_size, or fewer rows."
         )
 
 
 def seed_of(random_state: Any) -> int:
-    """A seed from what scikit-learn takes for one. None is fresh entropy: numpy's global state stays as it is."""
+    """A seed from scikit-learn's `random_state`. None: a new seed, without a draw from NumPy's global state."""
     if random_state is None:
         return secrets.randbelow(2**31)
     try:

@@ -1,10 +1,10 @@
-"""How probable the data are: log p(X|Z) exactly, by stochastic active sets, and by sampling without bias.
+"""How probable the data are: log p(X|Z), computed exactly, by stochastic active sets, or by an unbiased estimate.
 
-With s(a) the mean of log p(x_n | x_A) over active sets A of size a and rows n outside,
+Let s(a) be the mean of log p(x_n | x_A) over active sets A of size a and rows n outside A. Then
 
     log p(X|Z) = Σ_{a<N} s(a)          E[SAS_A] = Σ_{a<A} s(a) + (N−A) s(A).
 
-The unbiased estimate is SAS_A and a random part of what it misses. docs/evidence.md explains it in words.
+The unbiased estimate is SAS_A plus a random part of what it misses. docs/evidence.md explains it in words.
 """
 
 from collections.abc import Sequence
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Evidence", "EvidenceCurve", "curve", "doublings", "exact", "sas", "unbiased"]
 
-HELD_OUT = 1024  # rows that a large factor is tried on: each costs a², the factor itself a³/3
-PER_STRATUM = 4  # draws from every range of sizes, to tell how much they vary there
+HELD_OUT = 1024  # rows that a large factor predicts: each costs a² operations, the factor itself a³/3
+PER_STRATUM = 4  # draws from each range of sizes, enough to estimate their variance
 
 
 # ---------------------------------------------------------------------------------------------------- results
@@ -40,23 +40,23 @@ class Evidence:
     method : str
         "exact", "sas" or "unbiased".
     mean, standard_error : float
-        The estimate, and the standard deviation of its error. With "sas" the error is the distance from the mean of
-        SAS_A, which is not the evidence itself.
+        The estimate, and the standard deviation of its error. With "sas", the error is relative to the mean of SAS_A,
+        which is not the evidence itself.
     n_rows, n_features : int
         N and D.
     n_estimates : int
-        Independent repetitions that the mean is of.
+        Number of independent estimates that were averaged.
     active_set_size : int or None
-        A, where there is one.
+        A, for the methods that use one.
     largest_factor : int
         Rows of the largest matrix that was factored.
     n_jittered : int
-        Rows whose covariance had no Cholesky factor without jitter on its diagonal; 0 as a rule. Where it is not, the
-        number is that of slightly more noise: use float64.
+        Rows whose covariance had no Cholesky factor without jitter on its diagonal; usually 0. If it is not 0, the
+        result is that of slightly more noise: use float64.
     dtype : str
-        Of the factor.
+        Precision of the factor.
     memory : int
-        Bytes of the largest factor and what belongs to it.
+        Bytes that the largest factor and its work space take.
     flops : int
         Floating-point operations.
     seconds : float
@@ -78,7 +78,7 @@ class Evidence:
 
     @property
     def per_value(self) -> float:
-        """Nats for each of the N·D values, the unit of the training objective."""
+        """Nats per value, N·D of them: the unit of the training objective."""
         return self.mean / (self.n_rows * self.n_features)
 
     @property
@@ -86,7 +86,7 @@ class Evidence:
         return self.standard_error / (self.n_rows * self.n_features)
 
     def lines(self) -> list[tuple[str, str | Path, str]]:
-        """Name, value and note of what there is to say."""
+        """The result as lines of name, value and note."""
         repeated = self.n_estimates > 1
         error = f" ± {self.standard_error:.2g}" if repeated else ""
         each = f" ± {self.standard_error_per_value:.2g}" if repeated else ""
@@ -96,7 +96,7 @@ class Evidence:
         size = f"largest factor {self.largest_factor} rows, {amount(self.memory)}"
         lines: list[tuple[str, str | Path, str]] = [
             (name, f"{self.mean:.2f}{error}", "nats"),
-            ("for each value", f"{self.per_value:.5f}{each}", f"nats, of {self.n_rows} × {self.n_features}"),
+            ("per value", f"{self.per_value:.5f}{each}", f"nats, {self.n_rows} × {self.n_features} values"),
             ("took", f"{self.seconds:.1f} s", f"{estimates}{work}, {size}"),
         ]
         if self.n_jittered:
@@ -109,15 +109,15 @@ class Evidence:
 
 @dataclass(frozen=True)
 class EvidenceCurve:
-    """s(a): the mean log density of a row given `a` others drawn at random, against a.
+    """The curve s(a): the mean log density of a row, given `a` others drawn at random.
 
     Attributes
     ----------
     sizes : ndarray [S]
         Sizes a of the active set.
     scores : ndarray [R, S]
-        Nats a row, for each of R independent repetitions. A repetition has the same held-out rows and a growing active
-        set for all sizes, so its differences between sizes vary much less than its values.
+        Nats per row, in each of R independent repetitions. In one repetition, the held-out rows are the same for all
+        sizes and the active set only grows, so differences between sizes vary much less than the values.
     n_features : int
         D.
     active_set_size : int
@@ -136,19 +136,19 @@ class EvidenceCurve:
 
     @property
     def mean(self) -> "NDArray[Any]":
-        """Nats a row, [S]."""
+        """Nats per row, [S]."""
         return self.scores.mean(0)
 
     @property
     def standard_error(self) -> "NDArray[Any]":
-        """Standard deviation of `mean`'s error, [S]."""
+        """Standard error of `mean`, [S]."""
         return self.scores.std(0, ddof=1) / len(self.scores) ** 0.5
 
     def gain(self) -> tuple[int, int, float, float] | None:
-        """What more active points would bring.
+        """What more active points would gain.
 
-        The sizes A and 2A, or those nearest to them on the curve, how many nats more for each value a row then has, and
-        the standard error of that. None where the curve has nothing above A.
+        Returns the sizes A and 2A, or those nearest to them on the curve, the gain from one to the other in nats per
+        value, and its standard error. None if the curve has no size above A.
         """
         at = int(abs(self.sizes - self.active_set_size).argmin())
         above = self.sizes > self.sizes[at]
@@ -160,15 +160,15 @@ class EvidenceCurve:
         return int(self.sizes[at]), int(self.sizes[to]), float(each.mean()), float(error)
 
     def __str__(self) -> str:
-        """The curve in one sentence."""
+        """What the curve shows, in one sentence."""
         found = self.gain()
         if found is None:
             return f"No size above A = {self.active_set_size} was tried."
         small, large, gain, error = found
         how = f"{'Doubling' if large == 2 * small else 'Raising'} A from {small} to {large}"
         if abs(gain) <= 2 * error:
-            return f"{how} would bring nothing that can be told from 0: {gain:+.2g} ± {error:.1g} nats for each value."
-        return f"{how} would bring {gain:+.2g} ± {error:.1g} nats for each value."
+            return f"{how} would gain nothing that can be told from 0: {gain:+.2g} ± {error:.1g} nats per value."
+        return f"{how} would gain {gain:+.2g} ± {error:.1g} nats per value."
 
 
 # ---------------------------------------------------------------------------------------------------- estimates
@@ -176,7 +176,7 @@ class EvidenceCurve:
 
 @torch.no_grad()
 def exact(gp: GP, update: Update = silent) -> Evidence:
-    """The log evidence log p(X|Z) itself: all terms of the chain rule."""
+    """The log evidence log p(X|Z) itself: the sum of all terms of the chain rule."""
     N, started = len(gp), perf_counter()
     check_memory(gp, N)
     factor = Factor(gp, N, operations(gp, N), update)
@@ -185,7 +185,7 @@ def exact(gp: GP, update: Update = silent) -> Evidence:
 
 
 def sas_evidence_estimate(factor: Factor, order: Tensor, A: int) -> float:
-    """Eq. 6 with the first A rows of `order` active, added to an empty factor, and all R others in it predicted."""
+    """Eq. 6 with the first A rows of `order` as the active set, added to an empty factor; it predicts the R others."""
     # log p(X_A|Z_A) + (N−A)/R Σ_{n∈R} log p(x_n|x_A)
     N, R = len(factor.gp), len(order) - A
     log_p = float(factor.add(order[:A]).sum())
@@ -197,9 +197,9 @@ def sas_evidence_estimate(factor: Factor, order: Tensor, A: int) -> float:
 def sas(
     gp: GP, A: int, n_estimates: int, draw: torch.Generator, *, B: int | None = None, update: Update = silent
 ) -> Evidence:
-    """SAS_A (Eq. 6) over random active sets of A rows, each predicting all other rows or B − A of them.
+    """The mean of SAS_A (Eq. 6) over random active sets of A rows. Each predicts all other rows, or B − A of them.
 
-    Its mean is Σ_{a<A} s(a) + (N−A) s(A).
+    Its expectation is Σ_{a<A} s(a) + (N−A) s(A).
     """
     N, started = len(gp), perf_counter()
     check_memory(gp, A)
@@ -211,14 +211,14 @@ def sas(
 
 
 def corrected_estimate(factor: Factor, order: Tensor, A: int, a: int) -> float:
-    """One unbiased estimate from a random order of all rows and a size `a` that is uniform on A+1 … N−1.
+    """One unbiased estimate, from a random order of all rows and a size `a` drawn uniformly from A+1 … N−1.
 
     log p(X|Z) = Σ_i s(i) = [ Σ_{i<A} s(i) + (N−A) s(A) ]  +  Σ_{i>A} ( s(i) − s(A) )
 
-    The bracket is the mean of SAS_A. The sum is (N−1−A) times the mean over sizes of what a row gains when its active
-    set grows from A to a; the rows after the first a of a random order are such rows. The differences are of the same
-    rows, which is what keeps the variance low. With A = 0 it is N log p(x_n|x_a) on paper, with log p(x_n), whose sum
-    is known, for a control variate.
+    The bracket is the mean of SAS_A. The sum is (N−1−A) times what a row gains when its active set grows from A to a,
+    averaged over sizes. The rows after the first `a` of a random order show that gain. Both scores in a difference are
+    those of the same rows, which keeps the variance low. With A = 0 this is the N log p(x_n|x_a) of the docs, with
+    log p(x_n), whose sum is known, as a control variate.
     """
     N = len(order)
     total = sas_evidence_estimate(factor, order, A)
@@ -229,16 +229,16 @@ def corrected_estimate(factor: Factor, order: Tensor, A: int, a: int) -> float:
 
 @torch.no_grad()
 def unbiased(gp: GP, A: int, n_estimates: int, draw: torch.Generator, *, update: Update = silent) -> Evidence:
-    """An estimate whose mean is log p(X|Z), with sizes of the active set stratified over A+1 … N−1."""
+    """An estimate whose expectation is log p(X|Z). Sizes of the active set are stratified over A+1 … N−1."""
     N, started = len(gp), perf_counter()
-    if A == N - 1:  # SAS misses nothing, whichever row is left
+    if A == N - 1:  # SAS misses nothing, whichever row is left out
         check_memory(gp, A)
         factor = Factor(gp, A, operations(gp, A), update)
         value = sas_evidence_estimate(factor, torch.arange(N, device=gp.device), A)
         return _result("unbiased", factor, value, 0.0, 1, A, started)
     strata = strata_of(A, N, n_estimates)
     n_draws = [len(part) for part in torch.arange(n_estimates).tensor_split(len(strata))]
-    # Drawn before anything is computed, so that what it takes is known
+    # Drawn before anything is computed, so that memory and work are known
     sizes = [
         stratum[torch.randint(len(stratum), (n,), generator=draw)].tolist()
         for stratum, n in zip(strata, n_draws, strict=True)
@@ -257,7 +257,7 @@ def unbiased(gp: GP, A: int, n_estimates: int, draw: torch.Generator, *, update:
 
 
 def strata_of(A: int, N: int, n_estimates: int) -> list[Tensor]:
-    """The sizes A+1 … N−1 in ranges of about equal length, as many as leave a few draws for each."""
+    """The sizes A+1 … N−1, cut into ranges of about equal length; each gets at least `PER_STRATUM` draws if it can."""
     n_strata = max(1, min(n_estimates // PER_STRATUM, N - 1 - A))
     return list(torch.arange(A + 1, N).tensor_split(n_strata))
 
@@ -266,7 +266,7 @@ def strata_of(A: int, N: int, n_estimates: int) -> list[Tensor]:
 def curve(
     gp: GP, sizes: Sequence[int], A: int, n_estimates: int, draw: torch.Generator, *, update: Update = silent
 ) -> EvidenceCurve:
-    """s(a) for rising sizes a, all of them from one factor a repetition."""
+    """The curve s(a) at increasing sizes a. Each repetition needs only one factor."""
     started, scores = perf_counter(), []
     largest = sizes[-1]
     check_memory(gp, largest)
@@ -286,7 +286,7 @@ def curve(
 
 
 def doublings(A: int, N: int) -> list[int]:
-    """Sizes for the curve: A, its halves down to A/128 and its doubles up to 4A and to nine tenths of the N rows."""
+    """Sizes for the curve: A, halved down to A/128 and doubled up to 4A, but at most nine tenths of the N rows."""
     most = max(1, 9 * N // 10)
     return sorted({min(max(1, round(A * 2.0**k)), most) for k in range(-7, 3)})
 

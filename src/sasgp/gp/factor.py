@@ -1,15 +1,15 @@
-"""The Cholesky factor of a Gaussian process, grown by rows: what the evidence is read off.
+"""The Cholesky factor of a Gaussian process, to which rows are added. The evidence is computed from it.
 
-Rows are taken in some order; K + σ²I = L Lᵀ and U = L⁻¹X grow a panel of rows at a time. The diagonal of L and the rows
-of U are the terms of the chain rule,
+Rows are added in some order, and K + σ²I = L Lᵀ and U = L⁻¹X grow by one panel of rows at a time. The diagonal of L and
+the rows of U give the terms of the chain rule,
 
     log p(X|Z) = Σ_n log p(x_n | x_1 … x_{n−1}),     log p(x_n | x_<n) = −½ [ D log 2π + D log L_nn² + ‖u_n‖² ].
 
-Only the lower triangle is ever stored: N²/2 numbers, and no second matrix of that size. A row that is held out is
-projected onto the factor once, v = L⁻¹k, and the first a entries of v are its prediction from the first a rows alone:
-one factor answers for every shorter active set as well.
+Only the lower triangle is stored: N²/2 numbers, and no second matrix of that size. A held-out row is projected onto the
+factor once, v = L⁻¹k. The first a entries of v predict it from the first a rows alone, so one factor also serves all
+smaller active sets.
 
-Kernel and sums are float64 whatever the dtype, which is that of the factor.
+The kernel and all sums are in float64. The dtype is that of the factor.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,9 +39,9 @@ __all__ = [
 ]
 
 PANEL = 1024  # rows added to a factor at a time: large enough for the products to run at full speed
-KEPT = 4_000_000  # entries of a kernel matrix that is evaluated once and kept: 32 MB
+KEPT = 4_000_000  # entries of the kernel matrix up to which it is computed once and kept: 32 MB
 
-Update = Callable[[float], object]  # takes the share of the work that is done
+Update = Callable[[float], object]  # called with the share of the work that is done
 
 
 def silent(share: float) -> None:
@@ -49,24 +49,24 @@ def silent(share: float) -> None:
 
 
 class GP:
-    """Rows, their latents, and the kernel between them.
+    """Rows, their latents, and the kernel on these.
 
     Parameters
     ----------
     kernel : gpytorch.kernels.Kernel
-        It is copied, and evaluated in float64.
+        It is copied, and computed in float64.
     noise : float
         σ².
     Z : Tensor [N, Q]
         Latents of all rows.
     take : callable
-        Centred rows by index, [m] → [m, D].
+        Returns centred rows by index, [m] → [m, D].
     n_features : int
         D.
     dtype : torch.dtype
-        Of the factor.
+        Precision of the factor.
     row_offset : float
-        Nats added to the log density of every row, whatever it is given: −Σ_d log s_d where rows are x_d / s_d.
+        Nats added to the log density of each row: −Σ_d log s_d if rows are x_d / s_d.
     """
 
     def __init__(
@@ -95,28 +95,28 @@ class GP:
         return self.Z.device
 
     def rows(self, index: Tensor) -> Tensor:
-        """Centred rows [m, D], to be written over."""
+        """A copy of centred rows [m, D], which the caller may overwrite."""
         return self.take(index).to(self.dtype, copy=True)
 
     def covariance(self, i: Tensor, j: Tensor) -> Tensor:
-        """K between two sets of rows, without noise."""
+        """The kernel matrix between two sets of rows, without noise."""
         K = self.kernel(self.Z[i], self.Z[j]).to_dense() if self.K is None else self.K[i][:, j]
         return K.to(self.dtype)
 
     def log_density(self, c: Tensor, quadratic: Tensor) -> Tensor:
-        """Log density log N(x | m, c I) of rows with variance c and ‖x − m‖² / c."""
+        """The log density log N(x | m, c I) of rows, from the variance c and ‖x − m‖² / c."""
         return -0.5 * (self.n_features * (LOG_2PI + c.log()) + quadratic) + self.row_offset
 
 
 class Factor:
-    """K + σ²I = L Lᵀ of rows in the order in which they are added, and U = L⁻¹X.
+    """K + σ²I = L Lᵀ for rows in the order in which they are added, and U = L⁻¹X.
 
-    L is kept by panels: the i-th holds its rows from the first column to the diagonal. Panel i needs the panels above
-    it and nothing else, so what is not yet added takes no memory:
+    L is kept in panels: panel i holds its rows from the first column to the diagonal. It needs only the panels above
+    it, so rows that are not yet added take no memory:
 
         L_ij = (K_ij − Σ_{k<j} L_ik L_jkᵀ) L_jj⁻ᵀ        L_ii L_iiᵀ = K_ii + σ²I − Σ_{k<i} L_ik L_ikᵀ
 
-    Each sum over k is one product with a long inner dimension, and N³/3 operations in all.
+    Each sum over k is one matrix product with a long inner dimension. All of them take N³/3 operations.
     """
 
     def __init__(self, gp: GP, capacity: int = 0, work: int = 1, update: Update = silent) -> None:
@@ -125,7 +125,7 @@ class Factor:
         self.restart(capacity)
 
     def restart(self, capacity: int) -> Self:
-        """Forget all rows, but not what they cost, and make room for others."""
+        """Remove all rows and make room for others. The count of operations goes on."""
         self.panels: list[Tensor] = []
         self.order = torch.empty(0, dtype=torch.long, device=self.gp.device)
         self.U = torch.empty(capacity, self.gp.n_features, dtype=self.gp.dtype, device=self.gp.device)
@@ -136,7 +136,7 @@ class Factor:
         return len(self.order)
 
     def add(self, rows: Tensor) -> Tensor:
-        """Add rows, given by index. Returns log p(x_n | all rows before it) of each, [m]."""
+        """Add rows by index. Returns log p(x_n | all rows before it) for each, [m]."""
         return torch.cat([self.gp.variance[:0], *(self._add(part) for part in parts(rows))])
 
     def _add(self, rows: Tensor) -> Tensor:
@@ -164,14 +164,14 @@ class Factor:
             L = cholesky(S)
         except NotPositiveDefiniteError as error:
             error.add_note(
-                f"It is the covariance of {len(S)} rows given {start} others. For the evidence, use dtype='float64'."
+                f"This is the covariance of {len(S)} rows given {start} others. For the evidence, use dtype='float64'."
             )
             raise
         self.n_jittered += len(S)
         return L
 
     def _project(self, rows: Tensor, V: Tensor) -> None:
-        """V = k(rows, all so far) L⁻ᵀ, [m, n], panel by panel."""
+        """Write V = k(rows, all rows so far) L⁻ᵀ, [m, n], panel by panel."""
         for L in self.panels:
             (b, hi), m = L.shape, len(rows)
             lo = hi - b
@@ -182,7 +182,7 @@ class Factor:
             self._count(m * b * (2 * lo + b))
 
     def score(self, rows: Tensor, sizes: Sequence[int]) -> Tensor:
-        """The log density log p(x_n | the first a rows) of every row by itself, for rising a: [len(sizes), m]."""
+        """The log density log p(x_n | the first a rows) of each row, for increasing sizes a: [len(sizes), m]."""
         gp, scores = self.gp, []
         V = torch.empty(len(rows), len(self), dtype=gp.dtype, device=gp.device)
         self._project(rows, V)
@@ -191,7 +191,7 @@ class Factor:
         for lo, hi in pairwise([0, *sizes]):
             residual.addmm_(V[:, lo:hi], self.U[lo:hi], alpha=-1)
             explained += V[:, lo:hi].square().sum(1, dtype=torch.float64)
-            # Rounding may leave k_nn less than what is explained; an observation never varies by less than the noise
+            # Rounding may make the explained variance exceed k_nn; an observation varies at least by the noise
             c = gp.noise + (gp.variance[rows] - explained).clamp_min(0)
             scores.append(gp.log_density(c, residual.double().square().sum(1) / c))
             self._count(2 * len(rows) * (hi - lo) * gp.n_features)
@@ -214,33 +214,33 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def operations(gp: GP, n: int, m: int = 0) -> int:
-    """Floating-point operations of a factor of n rows, and of m rows scored with it (of those that are left)."""
+    """Floating-point operations for a factor of n rows, and for m other rows (or all that are left) scored with it."""
     panels = [(a, min(PANEL, n - a)) for a in range(0, n, PANEL)]
     factor = sum(b * a * a + 2 * b * b * a + b**3 // 3 for a, b in panels) + n * n * gp.n_features
     return max(1, factor + min(m, len(gp) - n) * n * (n + 2 * gp.n_features))
 
 
 def memory_needed(gp: GP, n: int) -> int:
-    """Bytes that a factor of n rows takes, with the rows themselves and what it works in."""
-    # The triangle of L, U; then a block of rows against it, squared; X of a block in float64; tiles of the kernel
+    """Bytes that a factor of n rows takes, including the rows and the work space."""
+    # The triangle of L, and U; a block of rows projected on it, and its squares; X of a block in float64; kernel tiles
     b = min(PANEL, len(gp))
     factor, block = n * (n + b) // 2 + n * gp.n_features, 2 * b * n
     return gp.dtype.itemsize * (factor + block) + 8 * (3 * b * gp.n_features + 4 * b * b)
 
 
 def memory_available(device: torch.device) -> int:
-    """Bytes that can be taken now."""
+    """Bytes of memory that are free now."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return available()
 
 
 def check_memory(gp: GP, n: int) -> None:
-    """Raise InputError where a factor of n rows does not fit into memory."""
+    """Raise InputError if a factor of n rows does not fit into memory."""
     need, have = memory_needed(gp, n), memory_available(gp.device)
     if need > have:
         half = "dtype='float32' for half of that, " if gp.dtype == torch.float64 else ""
         raise InputError(
-            f"A factor of {n} rows in {dtype_name(gp.dtype)} needs {amount(need)} of memory. Got {amount(have)} "
-            f"that are free. Use {half}fewer rows, or method='sas'."
+            f"A factor of {n} rows in {dtype_name(gp.dtype)} needs {amount(need)} of memory, but only {amount(have)} "
+            f"are free. Use {half}fewer rows, or method='sas'."
         )

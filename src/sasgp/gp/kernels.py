@@ -1,8 +1,8 @@
 """GPyTorch kernels by name, and as JSON.
 
-`make` builds the kernels that the settings name. `describe` turns a kernel composed of GPyTorch's own classes into
-plain JSON, hyperparameters included, and `rebuild` makes an equal kernel from that: it evaluates to the same bits.
-Class names in a description are looked up in the tables below and nowhere else, so a file cannot name code to run.
+`make` builds a kernel by its name in the settings. `describe` turns a kernel that is composed of GPyTorch's own classes
+into plain JSON, hyperparameters included, and `rebuild` makes an equal kernel from that, which gives the same bits.
+Class names in a description are looked up only in the tables below, so a file cannot name code to run.
 """
 
 import difflib
@@ -50,7 +50,7 @@ __all__ = ["NAMES", "CustomKernelError", "describe", "lengthscales", "make", "re
 
 NAMES = ("rbf", "rbf-ard", "matern12", "matern32", "matern52")
 
-# What may stand in a description: the class, and the constructor's arguments that a kernel keeps under the same name
+# Classes that a description may name, and those arguments of the constructor that a kernel keeps under the same name
 _KERNELS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "AdditiveKernel": (AdditiveKernel, ()),
     "ConstantKernel": (ConstantKernel, ()),
@@ -72,7 +72,7 @@ _CONSTRAINTS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "LessThan": (LessThan, ("upper_bound",)),
     "Positive": (Positive, ()),
 }
-# A prior's arguments: as the constructor calls them → as the prior keeps them
+# Arguments of priors: name in the constructor → name of the attribute
 _PRIORS: dict[str, tuple[Any, dict[str, str]]] = {
     "GammaPrior": (GammaPrior, {"concentration": "concentration", "rate": "rate"}),
     "HalfCauchyPrior": (HalfCauchyPrior, {"scale": "scale"}),
@@ -90,25 +90,25 @@ _TRANSFORMS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tens
 }
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
-MAX_SIZE = 1_000_000  # of a hyperparameter: a description of a few bytes must not ask for all of the memory
+MAX_SIZE = 1_000_000  # of a hyperparameter, so that a short description cannot fill the memory
 
 
 class CustomKernelError(InputError):
-    """The kernel is not composed of GPyTorch's own parts alone, so no description can stand for it."""
+    """The kernel has parts that are not GPyTorch's own, so it cannot be described."""
 
 
 def make(name: str, n_components: int) -> Kernel:
-    """The kernel that a setting names, each with an amplitude; lengthscales and amplitude start at 1.
+    """A kernel by name. All kernels have an amplitude; amplitude and lengthscales start at 1.
 
     Parameters
     ----------
     name : str
-        One of `NAMES`. "rbf-ard" has a lengthscale for every latent dimension.
+        One of `NAMES`. "rbf-ard" has one lengthscale per latent dimension.
     n_components : int
-        Q, the dimensions of the latent space.
+        Q, the number of latent dimensions.
     """
 
-    # In logarithms a step of Adam is a relative change, whatever the units of the data
+    # On a log scale, a step of Adam is a relative change, whatever the units of the data
     def positive() -> Interval:
         return Positive(torch.exp, torch.log)
 
@@ -128,7 +128,7 @@ def make(name: str, n_components: int) -> Kernel:
 
 
 def build(kernel: str | Kernel, n_components: int) -> Kernel:
-    """The kernel that a setting asks for: one by name, or a copy of the user's own, which must fit the latent space."""
+    """The kernel for a setting: one by name, or a copy of the user's own, which must work on Q dimensions."""
     if not isinstance(kernel, Kernel):
         return make(kernel, n_components)
     own: Kernel = deepcopy(kernel)
@@ -137,22 +137,22 @@ def build(kernel: str | Kernel, n_components: int) -> Kernel:
         own(point, point[:1]).to_dense()
     except (RuntimeError, ValueError, IndexError) as error:
         raise InputError(
-            f"Expected a kernel on a latent space of n_components={n_components} dimensions. Got {type(own).__name__}, "
-            f"which fails there: {error}. Make its ard_num_dims and active_dims fit.",
+            f"kernel must be a kernel on a latent space of n_components={n_components} dimensions, but "
+            f"{type(own).__name__} fails there: {error}. Make its ard_num_dims and active_dims fit.",
             argument="kernel",
         ) from error
     return own
 
 
 def relevance(kernel: Kernel | None, Z: Any) -> list[float]:
-    """How much of each dimension is used: the spread of latents Z [N, Q] there, in lengthscales; 0 without any."""
+    """How much each dimension is used: the spread of latents Z [N, Q] in it, in lengthscales. 0 if it has none."""
     Z = torch.as_tensor(Z, dtype=torch.float64)
     spread = Z.std(0, correction=0).tolist()
     return [float(sd) / scale for sd, scale in zip(spread, lengthscales(kernel, Z.shape[1]), strict=True)]
 
 
 def with_dimensions(kernel: Kernel, dims: Sequence[int]) -> Kernel:
-    """A kernel as `make("rbf-ard")` makes it, of fewer of its dimensions, in a new order."""
+    """A copy of a kernel that `make("rbf-ard")` made, with only these dimensions, in this order."""
     found = make("rbf-ard", len(dims)).to(kernel.raw_outputscale)
     found.outputscale = kernel.outputscale.detach()
     found.base_kernel.lengthscale = kernel.base_kernel.lengthscale.detach()[:, dims]
@@ -160,7 +160,7 @@ def with_dimensions(kernel: Kernel, dims: Sequence[int]) -> Kernel:
 
 
 def lengthscales(kernel: Kernel | None, n_components: int) -> list[float]:
-    """The shortest lengthscale that any part of a kernel has in each latent dimension; infinite where none has."""
+    """The shortest lengthscale of any part of a kernel in each latent dimension; infinite if no part has one."""
     shortest = [math.inf] * n_components
 
     def visit(part: Kernel, dims: Sequence[int]) -> None:
@@ -168,7 +168,7 @@ def lengthscales(kernel: Kernel | None, n_components: int) -> list[float]:
             for q, length in zip(dims, part.lengthscale.detach().flatten().expand(len(dims)).tolist(), strict=True):
                 shortest[q] = min(shortest[q], length)
         for inner in _parts(part) or [child for child in part.children() if isinstance(child, Kernel)]:
-            # A ScaleKernel has chosen for its base, whose active_dims it has taken over
+            # A ScaleKernel has taken over the active_dims of its base
             visit(inner, dims if isinstance(part, ScaleKernel) else chosen(inner, dims))
 
     def chosen(part: Kernel, dims: Sequence[int]) -> Sequence[int]:
@@ -185,12 +185,12 @@ def describe(kernel: Kernel) -> dict[str, Any]:
     Raises
     ------
     CustomKernelError
-        If any part is not exactly one of GPyTorch's own classes in the tables above, or was changed by hand.
+        If a part is not exactly one of the GPyTorch classes in the tables above, or was changed by hand.
     """
     if len(list(kernel.named_parameters(remove_duplicate=False))) != len(list(kernel.parameters())):
         raise _custom("two of its parts share a parameter")
     description = _describe(kernel)
-    # Parts that no table knows of (a parameter registered by hand, say) would be lost in silence
+    # Parts that are in no table, such as a parameter registered by hand, would be lost silently
     try:
         state, rebuilt = kernel.state_dict(), rebuild(description).state_dict()
     except InputError as error:
@@ -210,10 +210,10 @@ def rebuild(description: Mapping[str, Any]) -> Kernel:
     except InputError:
         raise
     except (AttributeError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
-        # GPyTorch's constructors refuse values in all of these ways; too deep a nesting is a RuntimeError too
+        # GPyTorch's constructors raise all of these; too deep a nesting is a RuntimeError, too
         raise InputError(
-            f"The kernel's description must be one that sasgp wrote. Got one that is malformed: "
-            f"{type(error).__name__}: {error}. Save the model again."
+            f"The description of the kernel is malformed: {type(error).__name__}: {error}. It must be one that sasgp "
+            "wrote. Save the model again."
         ) from error
 
 
@@ -225,7 +225,7 @@ def _custom(reason: str) -> CustomKernelError:
 
 
 def _class_name(table: Mapping[str, tuple[Any, Any]], thing: object) -> str:
-    """The name of a thing's class, if it is exactly the table's: a subclass may compute something else."""
+    """The name of a thing's class, if exactly that class is in the table. A subclass might compute something else."""
     cls = type(thing)
     if cls.__name__ not in table or table[cls.__name__][0] is not cls:
         raise _custom(f"{cls.__module__}.{cls.__qualname__} is not one of {', '.join(table)}")
@@ -235,8 +235,8 @@ def _class_name(table: Mapping[str, tuple[Any, Any]], thing: object) -> str:
 def _look_up(table: Mapping[str, Any], name: object) -> Any:
     if not isinstance(name, str) or name not in table:
         raise InputError(
-            f"The kernel's description must name one of {', '.join(table)}. Got {name!r}. "
-            "Upgrade sasgp if a newer one wrote it."
+            f"The description of a kernel must name one of {', '.join(table)}. Got {name!r}. "
+            "If a newer sasgp wrote it, upgrade sasgp."
         )
     return table[name]
 
@@ -258,7 +258,7 @@ def _describe(kernel: Kernel) -> dict[str, Any]:
         raise _custom(f"{name} has a prior on something other than a hyperparameter: {', '.join(sorted(unknown))}")
     return {
         "class": name,
-        # .item(): a number may have come as a scalar of numpy's
+        # .item(): a number may be a NumPy scalar
         "arguments": {k: v.item() if hasattr(v, "item") else v for k, v in arguments.items()},
         "active_dims": None if kernel.active_dims is None else kernel.active_dims.tolist(),
         "parameters": {
@@ -304,7 +304,7 @@ def _rebuild_parts(name: str, descriptions: list[Any]) -> list[Kernel]:
 def _check_arguments(arguments: dict[str, Any], known: tuple[str, ...]) -> dict[str, int | float]:
     if arguments.keys() != set(known):
         raise ValueError(f"arguments {', '.join(arguments)} for {', '.join(known)}")
-    # PeriodicKernel takes no None
+    # PeriodicKernel does not accept None
     given = {key: value for key, value in arguments.items() if value is not None}
     for key, value in given.items():
         if type(value) not in (int, float):
@@ -334,10 +334,10 @@ def _describe_tensor(value: Tensor, name: str) -> dict[str, Any]:
         raise _custom(f"{name} is {dtype}, not float32 or float64")
     if not value.isfinite().all():
         raise InputError(
-            f"A kernel can be saved only with finite hyperparameters. Got {name} = {value.tolist()}. "
+            f"A kernel can be saved only with finite hyperparameters, but {name} = {value.tolist()}. "
             "If training led there, lower hyper_learning_rate or set dtype='float64'."
         )
-    # A float32 is exact as Python's float, and JSON's shortest decimal reads back to the same float
+    # Python's float holds a float32 exactly, and JSON reads back the same float
     return {"dtype": dtype, "values": value.tolist()}
 
 

@@ -1,8 +1,8 @@
 """Linear algebra that torch does not have: a Cholesky factor with jitter, triangular products, principal axes.
 
-Products with a lower triangular matrix leave its zeros out. BLAS has them as trmm, trtri and syrk; torch does not. The
-matrix is cut into strips of rows. What lies right of the diagonal in a strip is left out, and products of strips go to
-torch. For many rows that is half of the work.
+Products with a lower triangular matrix skip its zeros. BLAS has trmm, trtri and syrk for this; torch has not. Here the
+matrix is cut into strips of rows. The part of a strip to the right of the diagonal block is left out, and torch
+multiplies the rest. For many rows, that is half of the work.
 """
 
 from collections.abc import Iterator
@@ -23,46 +23,44 @@ __all__ = [
     "upper_times",
 ]
 
-LARGE = 1000  # rows and features beyond which eigenvectors of the whole Gram matrix take seconds
-ROUNDS = 12  # of subspace iteration: leading axes are good to five digits
-WIDTH = 128  # of a strip, at the most: narrower ones leave out more zeros, but are slower for each number
+WIDTH = 128  # of a strip at most: narrower strips skip more zeros, but take longer per number
 
-# Relative to the mean of the diagonal. The first try adds nothing; the last is as much as a result can bear.
+# Relative to the mean of the diagonal. The first try adds nothing; more than the last would spoil the result.
 JITTERS = {torch.float32: (0.0, 1e-6, 1e-5, 1e-4, 1e-3), torch.float64: (0.0, 1e-10, 1e-8, 1e-6, 1e-4)}
 
 
 class NotPositiveDefiniteError(ArithmeticError):
-    """A covariance matrix that has no Cholesky factor, even with jitter on its diagonal."""
+    """A covariance matrix has no Cholesky factor, even with jitter on its diagonal."""
 
 
 def cholesky(K: Tensor) -> Tensor:
-    """Lower Cholesky factor of K, with as little jitter on its diagonal as makes it exist."""
+    """Lower Cholesky factor of K, with the least jitter on the diagonal that makes it exist."""
     scale = K.diagonal().mean()
     for jitter in JITTERS[K.dtype]:
         K_j = K if jitter == 0 else K + jitter * scale * torch.eye(len(K), dtype=K.dtype, device=K.device)
         L, info = torch.linalg.cholesky_ex(K_j)
-        if info == 0:  # LAPACK reports success with NaN in, too
+        if info == 0:  # LAPACK also reports success for NaN
             if not torch.isfinite(L.diagonal()).all():
                 break
             return L
     diagonal = K.diagonal()
     raise NotPositiveDefiniteError(
-        f"Expected a positive definite {len(K)}×{len(K)} covariance in {str(K.dtype).removeprefix('torch.')}. "
-        f"Got one with diagonal from {float(diagonal.min()):.3g} to {float(diagonal.max()):.3g} that has no Cholesky "
-        f"factor, even with {JITTERS[K.dtype][-1]:g} of its mean added to the diagonal. Use dtype='float64', a smaller "
-        "learning rate, or fewer active points; if the diagonal is not finite, look for extreme values in the data."
+        f"A {len(K)}×{len(K)} covariance in {str(K.dtype).removeprefix('torch.')} is not positive definite. Its "
+        f"diagonal goes from {float(diagonal.min()):.3g} to {float(diagonal.max()):.3g}, and it has no Cholesky factor "
+        f"even with {JITTERS[K.dtype][-1]:g} of the diagonal's mean added there. Use dtype='float64', a smaller "
+        "learning rate, or fewer active points. If the diagonal is not finite, look for extreme values in the data."
     )
 
 
 def principal_axes(X: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """Variances [≤ n] and orthonormal directions [D, ≤ n] of the principal axes of centred rows X, largest first.
 
-    There are at most as many as rows or features. A direction without variance is zero where the rows are fewer than
-    the features. A few axes of large matrices are found by subspace iteration.
+    There are at most as many as rows or features. If there are fewer rows than features, a direction without variance
+    is zero. For large matrices, the leading axes are found by subspace iteration.
     """
-    if min(X.shape) > max(LARGE, 10 * n):
+    if min(X.shape) > max(1000, 10 * n):  # eigenvectors of the whole Gram matrix would take seconds
         variances, V = _leading_axes(X, n)
-    elif X.shape[0] < X.shape[1]:  # through the smaller of the two Gram matrices
+    elif X.shape[0] < X.shape[1]:  # use the smaller of the two Gram matrices
         variances, U = torch.linalg.eigh(X @ X.T / len(X))
         V = X.T @ U * inverse_root(variances * len(X))
     else:
@@ -72,10 +70,10 @@ def principal_axes(X: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 
 def _leading_axes(X: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Variances and directions, the largest last as from `eigh`, by subspace iteration (Halko et al., 2011)."""
+    """Variances and directions by subspace iteration (Halko et al., 2011), the largest last, as `eigh` returns them."""
     start = torch.randn(X.shape[1], 2 * n + 10, generator=torch.Generator().manual_seed(0), dtype=X.dtype)
     V = torch.linalg.qr(start.to(X.device)).Q  # [D, 2n + 10]
-    for _ in range(ROUNDS):
+    for _ in range(12):  # five digits of the leading axes
         V = torch.linalg.qr(X.T @ (X @ V)).Q
     # Within the subspace the problem is small
     variances, U = torch.linalg.eigh((X @ V).T @ (X @ V) / len(X))
@@ -83,13 +81,13 @@ def _leading_axes(X: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 
 def inverse_root(variance: Tensor) -> Tensor:
-    """1/√v, and 0 where v is nothing but rounding beside the largest."""
+    """1/√v, or 0 where v is only rounding error, compared with the largest v."""
     real = variance > 1e-6 * variance.max()
     return torch.where(real, variance, 1.0).rsqrt() * real
 
 
 def strips(n: int) -> Iterator[tuple[int, int]]:
-    """First row of each strip and the first after it: all of them about as wide."""
+    """First row of each strip and the first row after it. All strips have about the same width."""
     count = -(-n // WIDTH)
     return ((n * i // count, n * (i + 1) // count) for i in range(count))
 

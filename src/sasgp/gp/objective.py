@@ -6,11 +6,11 @@ A batch of B rows is split into A active rows, which come first, and R = B − A
 
     m_n = k_nA (K_AA + σ²I)⁻¹ X_A          c_n = k_nn + σ² − k_nA (K_AA + σ²I)⁻¹ k_An
 
-Features may have scales s_d of their own: x_d / s_d in the place of x_d, and − N Σ_d log s_d for the change of units.
+Each feature may have a scale s_d: then x_d / s_d replaces x_d, and − N Σ_d log s_d is added for the change of units.
 
-Its gradient is written out by hand: one Cholesky factor, its inverse L⁻¹ and plain matrix products, where autograd
-would differentiate through the factorisation and solve triangular systems with D right-hand sides. With more features
-than a few times A, they are taken from the batch's Gram matrix instead, for half of the work.
+The gradient is written by hand. It needs one Cholesky factor, its inverse L⁻¹ and plain matrix products; autograd would
+differentiate through the factorisation and solve triangular systems with D right-hand sides. If there are more features
+than a few times A, the products are computed from the Gram matrix of the batch, which is half of the work.
 """
 
 import math
@@ -27,7 +27,7 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 class _SASEstimate(torch.autograd.Function):
-    """L̂ of a batch from K_BA = k(Z, Z_A), k_RR = diag k(Z_R, Z_R), σ² and s. The module has the equations."""
+    """L̂ of a batch from K_BA = k(Z, Z_A), k_RR = diag k(Z_R, Z_R), σ² and s. See the module for the equations."""
 
     @staticmethod
     def forward(
@@ -38,19 +38,19 @@ class _SASEstimate(torch.autograd.Function):
         w = (N - A) / (B - A) if B > A else 0.0
 
         # K = K_AA + σ²I = L Lᵀ          V = K_RA L⁻ᵀ          c = k_RR + σ² − rowsum(V²)
-        # Products with L⁻¹, never with K⁻¹: its entries are as large as 1/σ², and what should cancel among them does
-        # not in float32. At A=400 and σ² = .01 of the amplitude the gradient in Z was wrong by 2 %, at .001 by 75 %.
+        # Products with L⁻¹, never with K⁻¹: the entries of K⁻¹ are as large as 1/σ², and in float32 they do not cancel
+        # as they should. docs/measurements.md has the error.
         K = K_BA[:A].clone()
         K.diagonal().add_(noise)
         L = cholesky(K)  # [A, A]
         L_inv = inverse(L)  # [A, A]
         V = times_upper(K_BA[A:], L_inv)  # [R, A]
-        # Rounding may leave k_RR − k K⁻¹ k just below zero at small noise; σ² is always a lower bound of c.
+        # With small noise, rounding may make k_RR − k K⁻¹ k slightly negative; c is never below σ²
         c = noise + (k_RR - torch.linalg.vector_norm(V, dim=1).square()).clamp_min(0)  # [R]
 
-        # With U = L⁻¹ X_A and r = X_R − V U, all that is asked of X:  H = U Uᵀ,  S = r Uᵀ,  e = rowsum(r²)
+        # With U = L⁻¹ X_A and r = X_R − V U, all that is needed of X:  H = U Uᵀ,  S = r Uᵀ,  e = rowsum(r²)
         by_feature = scales is not None or ctx.needs_input_grad[0]  # type: ignore[attr-defined]
-        # With D beyond this the Gram matrix is less work; gradients by feature need U and r themselves
+        # For larger D the Gram matrix is less work; gradients by feature need U and r themselves
         few = by_feature or D * (2 * B - A) < A * (3 * B + A)
         terms = None if few else _by_gram(X, V, L_inv)
         H, S, e, *U_and_r = terms or _by_residual(X, V, L_inv)
@@ -68,17 +68,17 @@ class _SASEstimate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
-        # torch's once_differentiable lets this pass where L̂ is a term of a sum, and leaves its curvature out unsaid
+        # torch's once_differentiable allows this if L̂ is one term of a sum, and leaves out its curvature silently
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "The SAS estimate is differentiable once. Got create_graph=True, which asks for a second derivative. "
-                "Take first derivatives only, or write Eq. 6 in plain torch."
+                "The SAS estimate is differentiable once, but create_graph=True asks for a second derivative. Take "
+                "first derivatives only, or write Eq. 6 in plain torch."
             )
         L_inv, V, c, H, S, e, scales, *by_feature = ctx.saved_tensors  # type: ignore[attr-defined]
         w, N, D = ctx.w, ctx.N, ctx.D  # type: ignore[attr-defined]
 
         # g = ∂L̂/∂c = −½ w (D/c − e/c²)          Y = diag(w/c) S − diag(g) V          α = L⁻ᵀ U, so that r αᵀ = S L⁻¹
-        # The incoming gradient multiplies what is small: g, w/c and H
+        # The incoming gradient multiplies the small ones: g, w/c and H
         w_c = grad * w / c  # [R]
         g = -0.5 * w_c * (D - e / c)  # [R]
         gV = g[:, None] * V  # [R, A]
@@ -87,7 +87,7 @@ class _SASEstimate(torch.autograd.Function):
         d_K, d_K_RA = d_K_BA[: len(L_inv)], d_K_BA[len(L_inv) :]
 
         # ∂L̂/∂K = −½ (D K⁻¹ − α αᵀ) − ½ (WᵀP + PᵀW) + Wᵀ diag(g) W = L⁻ᵀ [ ½ (H − D I) − ½ (VᵀY + YᵀV) ] L⁻¹
-        # K moves by symmetric matrices alone, for which VᵀY does as well as ½ (VᵀY + YᵀV)
+        # K changes only by symmetric matrices, so VᵀY can replace ½ (VᵀY + YᵀV)
         Q = (0.5 * grad * H).addmm_(V.T, Y, alpha=-1)  # [A, A]
         Q.diagonal().sub_(0.5 * grad * D)
         times_lower(upper_times(L_inv, Q), L_inv, out=d_K)  # [A, A]
@@ -95,7 +95,7 @@ class _SASEstimate(torch.autograd.Function):
         # ∂L̂/∂K_RA = P − 2 diag(g) W = (Y − diag(g) V) L⁻¹
         times_lower(Y.sub_(gV), L_inv, out=d_K_RA)  # [R, A]
 
-        # σ² stands on the diagonal of K and in every c_n
+        # σ² is on the diagonal of K and in every c_n
         d_noise = d_K.diagonal().sum() + g.sum()
 
         d_X = d_scales = None
@@ -107,7 +107,7 @@ class _SASEstimate(torch.autograd.Function):
                 d_X = torch.cat([upper_times(L_inv, V.T @ scaled - grad * U), -scaled])
                 d_X = d_X if scales is None else d_X / scales
             if scales is not None:
-                # ∂L̂/∂log s_d = colsum(U²) + Σ_R w r²/c − N          products with V cancel, for V U = X_R − r
+                # ∂L̂/∂log s_d = colsum(U²) + Σ_R w r²/c − N          products with V cancel, as V U = X_R − r
                 d_scales = (grad * (U.square().sum(0) - N) + (scaled * r).sum(0)) / scales
         return d_X, d_K_BA, g, d_noise, d_scales, None
 
@@ -121,10 +121,10 @@ def _by_residual(X: Tensor, V: Tensor, L_inv: Tensor) -> tuple[Tensor, ...]:
 
 
 def _by_gram(X: Tensor, V: Tensor, L_inv: Tensor) -> tuple[Tensor, ...] | None:
-    """H, S and e from the Gram matrix G = X X_Aᵀ: D enters one product of 2DBA operations, and A the others.
+    """H, S and e from the Gram matrix G = X X_Aᵀ: one product of 2DBA operations; the others do not depend on D.
 
-    e is then a difference, of which float32 keeps fewer digits the smaller the residuals are beside the data. Down to
-    σ² = 10⁻⁴ of the signal the gradient in Z is within a factor of 2.5 of the other way's; None where they are smaller.
+    e is then a difference. The smaller the residuals are compared with the data, the fewer digits of it float32 keeps.
+    Returns None where they are too small, below 10⁻⁴ of the signal.
     """
     A = len(L_inv)
     G = X @ X[:A].T  # [B, A]
@@ -152,30 +152,30 @@ def sas_estimate(
     K_BA : Tensor [B, A]
         Kernel between the batch and its active rows, without noise.
     k_RR : Tensor [B − A]
-        Kernel of each remaining row with itself: only the diagonal is ever formed.
+        Kernel of each remaining row with itself; only this diagonal is computed.
     noise : Tensor []
-        σ², the likelihood's variance.
+        σ², the variance of the likelihood.
     n_total : int
-        N. The batch must be a uniform draw from the N rows for the weights to be right; with A = B = N, or
-        A = N − 1, the result is exact.
+        N. The weights are right if the batch is a uniform draw from the N rows. With A = B = N or A = N − 1, the result
+        is exact.
     scales : Tensor [D], optional
-        s_d, positive: signal and noise of every feature are in these units. None is 1 for all.
+        s_d, positive: the units of each feature's signal and noise. None: all are 1.
     """
     B, A = K_BA.shape
     if A == B and n_total != B:
         raise ValueError(
             f"The active set must be smaller than the batch, or both must be all of the data. Got {A} active rows in a "
-            f"batch of {B} with {n_total} rows in all: no point would be left to predict. Lower the active set's size."
+            f"batch of {B}, with {n_total} rows in all: no row would be left to predict. Use a smaller active set."
         )
     return _SASEstimate.apply(X, K_BA, k_RR, noise, scales, n_total)  # type: ignore[no-untyped-call]
 
 
 def kl_to_prior(mu: Tensor, var: Tensor) -> Tensor:
-    """KL[N(mu, diag var) ‖ N(0, I)] of every row: [B, Q], [B, Q] → [B]."""
+    """KL[N(mu, diag var) ‖ N(0, I)] of each row: [B, Q], [B, Q] → [B]."""
     # KL = ½ Σ_q ( μ² + v − log v − 1 )
     return 0.5 * (mu.square() + var - var.log() - 1).sum(-1)
 
 
 def prior_log_density(Z: Tensor) -> Tensor:
-    """The log density log N(z | 0, I) of every row: [B, Q] → [B]."""
+    """The log density log N(z | 0, I) of each row: [B, Q] → [B]."""
     return -0.5 * (Z.square().sum(-1) + Z.shape[-1] * LOG_2PI)

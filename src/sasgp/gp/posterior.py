@@ -1,11 +1,10 @@
-"""The decoder once it is trained. `Posterior` is a Gaussian process conditioned on a support set.
+"""The trained decoder. `Posterior` is a Gaussian process conditioned on a support set.
 
-The support set's factor is computed once and kept. Mean, variance, samples and log density all read that factor, so
-they cannot disagree. Queries are answered in blocks: memory does not grow with their number.
+The Cholesky factor of the support set is computed once and kept. Mean, variance, samples and log density all use that
+factor, so they cannot disagree. Queries are answered in blocks, so memory does not grow with their number.
 
-All of it is float64 inside, whatever the model's dtype; results are rounded to that at the end. The kernel matrix is at
-its worst with many support points: rounded to float32 it put the mean at new z off by half a standard deviation of the
-data at σ² = 1e-6 of the amplitude and S = 500.
+All computations are in float64; results are rounded to the dtype of the model at the end. With many support points the
+kernel matrix is badly conditioned, and float32 would give wrong means (docs/measurements.md).
 """
 
 from collections.abc import Iterator
@@ -15,24 +14,24 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from sasgp.data.blocks import rows_at_once
 from sasgp.gp.linalg import cholesky
 from sasgp.gp.objective import LOG_2PI
 
 __all__ = ["Posterior", "Predictive"]
 
-JOINT = 2000  # points that a sample is drawn for at once: 32 MB of covariance
-BLOCK_ELEMENTS = 4_000_000  # of k(z*, Z_S), or of means [M, D] where D is larger: 32 MB
+JOINT = 2000  # points that are sampled jointly: 32 MB of covariance
 
 
 class Predictive:
-    """p(x | z) = N(m(z), c(z)): what every trained decoder offers.
+    """p(x | z) = N(m(z), c(z)): the interface of all trained decoders.
 
     Attributes
     ----------
     Z : Tensor [S, Q]
-        Latents where the decoder is at home: from these, latents of new rows are searched for.
+        Latents that the decoder knows: the search for latents of new rows starts from them.
     X : Tensor [S, D]
-        The rows there, where the decoder keeps any, else [0, D].
+        The rows at these latents, or [0, D] if the decoder keeps no rows.
     mean : Tensor [D]
         Training mean.
     """
@@ -48,22 +47,22 @@ class Predictive:
 
     @property
     def block_size(self) -> int:
-        """Queries answered at a time."""
-        return max(1, BLOCK_ELEMENTS // max(len(self.Z), len(self.mean)))
+        """Queries answered at a time: k(z*, Z_S) [M, S] and means [M, D] have to fit."""
+        return rows_at_once(max(len(self.Z), len(self.mean)))
 
     def blocks(self, n: int) -> Iterator[slice]:
-        """Slices that cover n queries, each small enough to be answered at once."""
+        """Slices that cover n queries, one per block."""
         for start in range(0, n, self.block_size):
             yield slice(start, start + self.block_size)
 
     def predict(self, Z: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean [M, D] and variance of an observation at each z, noise included: [M, 1] for all features, or [M, D]."""
+        """Mean [M, D] of an observation at each z and its variance with noise: [M, 1] for all features, or [M, D]."""
         raise NotImplementedError
 
     def log_density(self, X: Tensor, Z: Tensor) -> Tensor:
         """The log density log N(x | m(z), c(z)) of each row, [M].
 
-        Differentiable in Z, so at most a block of rows at a time.
+        It is differentiable in Z, so pass at most one block of rows at a time.
         """
         raise NotImplementedError
 
@@ -78,22 +77,22 @@ class Posterior(Predictive):
     Parameters
     ----------
     kernel : gpytorch.kernels.Kernel
-        The trained kernel. It is copied: training may go on without a word to this posterior.
+        The trained kernel. It is copied, so further training does not change this posterior.
     noise : Tensor []
         σ².
     Z, X : Tensor [S, Q], [S, D]
-        Latents and observations of the support set, the latter not centred.
+        Latents and observations of the support set. The observations are not centred.
     mean : Tensor [D]
-        Training mean: what the decoder says far from all support points.
+        Training mean, which the decoder predicts far from all support points.
     scales : Tensor [D], optional
-        s_d, the units of every feature's signal and noise. None is 1 for all.
+        s_d, the units of each feature's signal and noise. None: all are 1.
     """
 
     def __init__(
         self, kernel: Kernel, noise: Tensor, Z: Tensor, X: Tensor, mean: Tensor, scales: Tensor | None = None
     ) -> None:
         self.Z, self.X, self.mean = Z, X, mean
-        # [1] or [D]: with it, variances are [M, 1] for all features alike or [M, D]
+        # [1] or [D], so that variances are [M, 1] or [M, D]
         self.scales = (torch.ones_like(mean[:1]) if scales is None else scales.detach()).double()
         self.kernel = deepcopy(kernel).double().requires_grad_(False)
         self.noise = noise.detach().double()
@@ -115,12 +114,12 @@ class Posterior(Predictive):
         K = self.kernel(Z, self.Z.double()).to_dense()  # [M, S]
         mean = torch.addmm(self.mean.double(), K, self.alpha)  # [M, D]
         explained = (K @ self.L_inv.T).square().sum(1)
-        # Rounding may leave k_** less than what is explained; an observation never varies by less than the noise
+        # Rounding may make the explained variance exceed k_**; an observation varies at least by the noise
         return mean, self.noise + (self.kernel(Z, diag=True) - explained).clamp_min(0)  # [M, D], [M]
 
     @torch.no_grad()
     def predict(self, Z: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean [M, D] and variance of an observation at each z, noise included: [M, 1] for all features, or [M, D]."""
+        """Mean [M, D] of an observation at each z and its variance with noise: [M, 1] for all features, or [M, D]."""
         mean, var = self.mean.new_empty(len(Z), len(self.mean)), self.mean.new_empty(len(Z), len(self.scales))
         for block in self.blocks(len(Z)):
             mean[block], c = self._moments(Z[block].double())
@@ -130,7 +129,7 @@ class Posterior(Predictive):
     def log_density(self, X: Tensor, Z: Tensor) -> Tensor:
         """The log density log N(x | m(z), c(z) diag s²) of each row, [M].
 
-        Differentiable in Z, so at most a block of rows at a time.
+        It is differentiable in Z, so pass at most one block of rows at a time.
         """
         mean, c = self._moments(Z.double())
         D = X.shape[1]
@@ -140,9 +139,10 @@ class Posterior(Predictive):
 
     @torch.no_grad()
     def sample(self, Z: Tensor, generator: torch.Generator, *, noise: bool = True) -> Tensor:
-        """Draw [M, D] jointly at the given z: one function for each feature, with or without observation noise.
+        """Draw [M, D] jointly at the given z: one function per feature, with or without observation noise.
 
-        Of more than `JOINT` points each such part is a draw of its own: the covariance of all would not fit in memory.
+        At most `JOINT` points are drawn jointly, because the covariance of more would not fit into memory. The next
+        points are an independent draw.
         """
         return torch.cat([self._sample(part, generator, noise) for part in Z.split(JOINT)])  # type: ignore[no-untyped-call]
 

@@ -1,11 +1,11 @@
-"""z* of a row: where in the latent space the decoder finds the row most plausible, and how surely.
+"""z* of a row: where in the latent space the decoder finds the row most probable, and with what uncertainty.
 
 The posterior p(z|x) ∝ p(x|z) p(z) of a row is known up to a constant. `refine` climbs it from several starts, for all
-rows of a block at once. `laplace` is the Gaussian of the same curvature at the top. `log_evidence` integrates over z by
-importance sampling from that Gaussian and the prior.
+rows of a block at once. `laplace` gives the Gaussian with the same curvature at the maximum. `log_evidence` integrates
+over z by importance sampling from that Gaussian and the prior.
 
-Starts are the support points that explain the row best. Their predictions are computed once, so scoring all of them
-takes two matrix products.
+The starts are the support points that explain the row best. Predictions at the support points are computed once, so
+scoring all of them takes two matrix products.
 """
 
 import math
@@ -20,10 +20,9 @@ from sasgp.gp.posterior import Predictive
 
 __all__ = ["N_STARTS", "SupportStarts", "climb", "laplace", "log_evidence", "log_joint", "normal_points", "refine"]
 
-N_STARTS = 4  # that are climbed from
-SEARCH_SHARE = 4  # a quarter of the steps is taken from every start; the best then goes on alone
-STEP_SIZE = 0.05  # in units of a latent space of unit variance
-DIFFERENCE = 1e-3  # in the same units: the distance at which gradients are compared
+N_STARTS = 4  # from which rows climb
+STEP_SIZE = 0.05  # relative to latents of unit variance
+DIFFERENCE = 1e-3  # step of the finite differences, in the same units
 
 
 def log_joint(posterior: Predictive, X: Tensor, Z: Tensor) -> Tensor:
@@ -32,21 +31,21 @@ def log_joint(posterior: Predictive, X: Tensor, Z: Tensor) -> Tensor:
 
 
 class SupportStarts:
-    """The latents of support points by how well each explains a row.
+    """Finds the support points that explain a row best.
 
     Parameters
     ----------
     posterior : Predictive
-        Its predictions at its own support points are computed here, once.
+        It predicts at its own support points once, when this object is made.
     """
 
     def __init__(self, posterior: Predictive) -> None:
         mean, var = posterior.predict(posterior.Z)
-        mean = (mean - posterior.mean).double()  # centred, so that the squares below cancel less
+        mean = (mean - posterior.mean).double()  # centred, so that less cancels below
         c = var.double().expand_as(mean)  # [S, D]
         self.posterior = posterior
         self.precision, self.weighted = (1 / c).T, (mean / c).T  # [D, S]
-        # −½ Σ_d [ log 2π c + m²/c ] + log p(z_s): what does not depend on the row
+        # −½ Σ_d [ log 2π c + m²/c ] + log p(z_s), which does not depend on the row
         prior = prior_log_density(posterior.Z).double()
         self.constant = prior - 0.5 * (LOG_2PI + c.log() + mean.square() / c).sum(1)  # [S]
 
@@ -59,10 +58,10 @@ class SupportStarts:
 
 
 def refine(posterior: Predictive, X: Tensor, starts: Tensor, steps: int) -> Tensor:
-    """Latents [M, Q] of rows X [M, D] whose joint density is no lower than that of any start [M, n, Q].
+    """Latents [M, Q] of rows X [M, D] whose joint density is at least that of each start [M, n, Q].
 
-    With steps=0 they are the best starts. Otherwise each of the best few starts is climbed from for a quarter of the
-    steps, and the best of these for the rest.
+    With steps=0 they are the best starts. Otherwise the best few starts climb for a quarter of the steps, and the best
+    of the results goes on for the rest.
     """
     M, n, _ = starts.shape
     with torch.no_grad():
@@ -72,7 +71,7 @@ def refine(posterior: Predictive, X: Tensor, starts: Tensor, steps: int) -> Tens
         return starts[every, value.argmax(1)]
     few = min(N_STARTS, n)
     starts = starts[every[:, None], value.topk(few, dim=1).indices]  # [M, few, Q]
-    search = steps // SEARCH_SHARE
+    search = steps // 4
     Z, value = climb(posterior, X.repeat_interleave(few, 0), starts.flatten(0, 1), search)
     best = value.view(M, few).argmax(1)
     return climb(posterior, X, Z.view(M, few, -1)[every, best], steps - search)[0]
@@ -81,9 +80,9 @@ def refine(posterior: Predictive, X: Tensor, starts: Tensor, steps: int) -> Tens
 def climb(
     posterior: Predictive, X: Tensor, Z: Tensor, steps: int, cost: Callable[[Tensor], Tensor | float] = lambda Z: 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Adam on z for each row by itself. Returns the best z seen and its log joint, so no row ends below its start.
+    """Adam on the z of each row. Returns the best z seen and its log joint density, so no row ends below its start.
 
-    `cost` of a place, [M], is subtracted from the log joint.
+    `cost` maps latents to a cost [M], which is subtracted from the log joint density.
     """
     Z = Z.detach().clone().requires_grad_()
     optimiser = torch.optim.Adam([Z], lr=STEP_SIZE)
@@ -101,11 +100,11 @@ def climb(
 
 
 def laplace(posterior: Predictive, X: Tensor, Z: Tensor) -> Tensor:
-    """Factors F [M, Q, Q] of the Gaussians N(z*, F Fᵀ) that have the curvature of p(z|x) at each row's z*.
+    """Factors F [M, Q, Q] of the Gaussians N(z*, F Fᵀ) with the curvature of p(z|x) at the z* of each row.
 
-    The precision is −∂²/∂z² log p(x, z), by central differences of the gradient. The prior alone contributes I to it.
-    Where the likelihood takes some of that away, between two modes or before the top is reached, I is kept: nothing
-    that was observed makes z less certain than the prior.
+    The precision is −∂²/∂z² log p(x, z), by central differences of the gradient. The prior contributes I. Between two
+    modes, or before the maximum is reached, the likelihood may lower that. The precision is then kept at I, because an
+    observation does not make z less certain than the prior.
     """
     X, Z = X.double(), Z.double()
 
@@ -124,21 +123,21 @@ def laplace(posterior: Predictive, X: Tensor, Z: Tensor) -> Tensor:
 
 
 def normal_points(n: int, Q: int, seed: int) -> Tensor:
-    """Points [n, Q] that together are spread like N(0, I), while each by itself is a draw: scrambled Sobol."""
+    """Points [n, Q] spread evenly over N(0, I), each of them a draw from it: scrambled Sobol points."""
     from scipy.stats import qmc
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # any n will do, not only powers of 2
+        warnings.simplefilter("ignore", UserWarning)  # n need not be a power of 2
         points = qmc.MultivariateNormalQMC([0.0] * Q, rng=seed).random(n)
     return torch.from_numpy(points)
 
 
 def log_evidence(posterior: Predictive, X: Tensor, Z: Tensor, F: Tensor, epsilon: Tensor) -> Tensor:
-    """The log density log p(x) [M] of rows X [M, D] by importance sampling; ε [K, Q] are the points of a N(0, I).
+    """The log density log p(x) [M] of rows X [M, D] by importance sampling; ε [K, Q] are points from N(0, I).
 
-    Half of the samples are z* + F ε; the other half come from the prior, for modes other than that of z*. No weight is
-    then above 2 p(x|z), so the estimate converges wherever z* is. Its exponential is unbiased; the logarithm is too low
-    on average, and less so with more samples.
+    Half of the samples are z* + F ε. The other half come from the prior, because there may be other modes. So no weight
+    exceeds 2 p(x|z), and the estimate converges wherever z* is. Its exponential is unbiased. The logarithm is too low
+    on average, but less so with more samples.
     """
     # p(x) = ∫ p(x|z) p(z) dz ≈ 1/K Σ_k p(x, z_k) / q(z_k)          q = a N(z*, F Fᵀ) + (1−a) N(0, I)
     X, Z, F, epsilon = X.double(), Z.double(), F.double(), epsilon.to(X.device)

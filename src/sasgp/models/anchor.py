@@ -1,4 +1,4 @@
-"""What keeps rows near their places in a layout, when the encoder is fitted to it and while everything is trained."""
+"""The cost that keeps rows near their places in a layout, when the encoder is fitted to it and during training."""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -8,16 +8,16 @@ from torch import Tensor
 
 __all__ = ["MODE_SCALE", "Anchor", "distance_cost", "places"]
 
-MODE_SCALE = 0.3  # s of `distance_cost`, against a layout of unit variance: about the radius of a cluster
+MODE_SCALE = 0.3  # s of `distance_cost`, relative to a layout of unit variance: about the radius of a cluster
 
 
 class Anchor:
-    """The cost w log(1 + ‖μ_n − t_n‖²/s²), in nats, of a row n whose latent μ_n is not at its place t_n.
+    """The cost w log(1 + ‖μ_n − t_n‖²/s²), in nats, of a row n whose latent μ_n is away from its place t_n.
 
     Parameters
     ----------
     targets : Tensor [n, Q]
-        Places t of the rows that were laid out, on the model's device.
+        Places t of the rows in the layout, on the model's device.
     rows : Tensor [n] or None
         Indices of these rows among all N. None: all rows, in order.
     n_rows : int
@@ -31,7 +31,7 @@ class Anchor:
         self.place = None if rows is None else places(rows, n_rows).to(targets.device)
 
     def __call__(self, mu: Tensor, rows: Tensor) -> Tensor:
-        """The cost [B] of latents mu [B, Q] of these rows; rows that were not laid out cost nothing."""
+        """The cost [B] of latents mu [B, Q] of these rows. Rows outside the layout cost nothing."""
         rows = rows.to(mu.device)
         if self.place is None:
             return self.weight * distance_cost(mu, self.targets[rows])
@@ -48,14 +48,14 @@ class Anchor:
 
 
 def places(rows: Tensor, N: int) -> Tensor:
-    """The position of each of N rows among `rows` [n], or −1 where it is not one of them: [N]."""
+    """The position of each of N rows among `rows` [n], or −1 if it is not among them: [N]."""
     return torch.full((N,), -1).index_put_((rows,), torch.arange(len(rows)))
 
 
 def distance_cost(Z: Tensor, targets: Tensor) -> Tensor:
-    """The cost log(1 + ‖z − t‖²/s²) of every row, [B]: the negative log density of a Cauchy, up to constants.
+    """The cost log(1 + ‖z − t‖²/s²) of each row, [B]: up to constants, minus the log density of a Cauchy distribution.
 
-    A row that may belong to either of two clusters goes to one of them. With a squared error it would go halfway
-    between the two, where its neighbours would be other ambiguous rows.
+    A row that may belong to either of two clusters goes to one of them. With squared error it would go halfway between
+    the two, where its neighbours would be other ambiguous rows.
     """
     return ((Z - targets).square().sum(1) / MODE_SCALE**2).log1p()

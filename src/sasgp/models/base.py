@@ -1,4 +1,4 @@
-"""What every model is: an encoder and a decoder under one objective, and the draws of latents in a training step."""
+"""The base class of all models: an encoder, a decoder and an objective. It draws the latents of a training step."""
 
 import math
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["NOISE_SD", "LatentModel", "ModelSettings", "blurred", "drawn", "noise_bytes"]
 
-NOISE_SD = math.sqrt((128**2 - 1) / 3)  # of `noise_bytes`
+NOISE_SD = math.sqrt((128**2 - 1) / 3)  # standard deviation of `noise_bytes`
 
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """The settings that shape a model, with what the data decide filled in.
+    """The settings that determine a model's structure, including those that depend on the data.
 
     Parameters
     ----------
@@ -30,20 +30,20 @@ class ModelSettings:
     latents : str
         "bayesian" or "point".
     encoder : str or Module
-        "network", "conv", "table", or a module of the user's.
+        "network", "conv", "table", or the user's own module.
     kernel : str or gpytorch.kernels.Kernel
     noise : str
         "shared" or "feature".
     encoder_noise : float
         Noise on the encoder's input, in standard deviations of the decoder's noise.
     n_rows : int
-        N, which a table of latents has to know.
+        N, the length of a table of latents.
     image_shape : sequence of int or None
         The shape of a row as an image, for "conv".
     active_set_size, n_inducing, output, variance
-        Of the models that have them.
+        For the models that use them.
     dtype, device
-        Of every tensor. No device is the CPU.
+        Those of all tensors. Without a device, the CPU.
     """
 
     kind: "type[LatentModel]"
@@ -63,17 +63,17 @@ class ModelSettings:
 
     @property
     def bayesian(self) -> bool:
-        """Whether every latent has a variance."""
+        """Whether latents have a variance."""
         return self.latents == "bayesian"
 
     @property
     def by_feature(self) -> bool:
-        """Whether every feature has a scale of its own."""
+        """Whether each feature has its own scale."""
         return self.noise == "feature"
 
 
 class LatentModel(nn.Module):
-    """An encoder and a decoder under one objective.
+    """An encoder and a decoder with one objective.
 
     Parameters
     ----------
@@ -85,10 +85,10 @@ class LatentModel(nn.Module):
     Attributes
     ----------
     anchor : Anchor or None
-        What keeps rows near their places in a layout during training. It is not learned, so it is no part of the state.
+        Keeps rows near their places in a layout during training. It is not learned, so it is not part of the state.
     """
 
-    settle_rate = 0.05  # learning rate at which the decoder is fitted to a layout, before all is trained
+    settle_rate = 0.05  # learning rate for fitting the decoder to a layout, before everything is trained
 
     def __init__(self, encoder: Encoder, encoder_noise: float = 0.0) -> None:
         super().__init__()
@@ -123,14 +123,14 @@ class LatentModel(nn.Module):
         ]
 
     def monitor(self) -> dict[str, float]:
-        """What a progress bar shows of the model."""
+        """Numbers for the progress bar and the history."""
         return {"noise": float(self.feature_noise.detach().mean())}
 
     def draw_latents(self, X: Tensor, rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Latents [B, Q] of a batch, and what each adds to the objective, [B].
+        """Latents [B, Q] of a batch, and the term that each adds to the objective, [B].
 
-        That is −KL[q(z) ‖ N(0, I)] or log N(z | 0, I), minus the cost of leaving the layout where there is an anchor.
-        With an anchor, the objective is no bound on the evidence.
+        The term is −KL[q(z) ‖ N(0, I)] or log N(z | 0, I). If there is an anchor, the cost of leaving the layout is
+        subtracted, and the objective is no longer a bound on the evidence.
         """
         seen = blurred(X, self.encoder, self.encoder_noise, self.feature_noise, generator)
         mu, var = self.encoder(seen, rows)
@@ -139,7 +139,7 @@ class LatentModel(nn.Module):
 
 
 def drawn(mu: Tensor, var: Tensor | None, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Latents [B, Q] and what each adds to the objective, [B], from the encoder's mean and variance."""
+    """Latents [B, Q] from the encoder's mean and variance, and the term that each adds to the objective, [B]."""
     if var is None:
         # Σ_n log p(z_n): the prior fixes the scale of z against the decoder
         return mu, prior_log_density(mu)
@@ -149,10 +149,10 @@ def drawn(mu: Tensor, var: Tensor | None, generator: torch.Generator) -> tuple[T
 
 
 def blurred(X: Tensor, encoder: Encoder, s: float, noise: Tensor, generator: torch.Generator) -> Tensor:
-    """What an encoder sees during training: x + s σ ε, with fresh noise ε. σ² is [1] or [D].
+    """The encoder's input during training: x + s σ ε, with new noise ε each time. σ² is [1] or [D].
 
-    The decoder holds that rows which differ by σ ε come from the same z. An encoder that has seen such rows does not
-    memorise a single one. Averaged over ε the objective is still a lower bound, that of a randomised encoder.
+    To the decoder, rows that differ by σ ε come from the same z. An encoder that sees such rows does not memorise
+    single ones. Averaged over ε, the objective is still a lower bound: that of a randomised encoder.
     """
     if not (s and encoder.amortised):
         return X
@@ -163,8 +163,8 @@ def blurred(X: Tensor, encoder: Encoder, s: float, noise: Tensor, generator: tor
 def noise_bytes(shape: torch.Size, generator: torch.Generator) -> Tensor:
     """Noise for an encoder's input: odd numbers from −127 to 127, all equally likely.
 
-    A hidden unit sees a sum of it over features, which is close to normal. Eight numbers come from one draw, because a
-    single thread draws them: normal numbers would cost a noticeable share of a step.
+    A hidden unit sees a sum over features, which is nearly normal. Each draw gives eight numbers. torch draws in a
+    single thread, so normal numbers would take a noticeable share of a step.
     """
     n = shape.numel()
     draws = torch.empty(-(-n // 8), dtype=torch.int64).random_(-(2**63), None, generator=generator)

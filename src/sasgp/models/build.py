@@ -1,7 +1,7 @@
-"""From settings to a model of the right shape, without numbers.
+"""From settings to a model of the right structure, whose values are not set yet.
 
-Fitting, resuming and loading all start here. What fills the model differs: `sasgp.training.initialise` for a fit, a
-checkpoint or a file for the others.
+Fitting, resuming and loading all start here. Then `sasgp.training.initialise` sets the values for a fit, and a
+checkpoint or a model file sets them otherwise.
 """
 
 import copy
@@ -25,7 +25,7 @@ def build(settings: ModelSettings, D: int, Q: int) -> LatentModel:
 
 
 def build_encoder(settings: ModelSettings, D: int, Q: int) -> Encoder:
-    """The encoder that the settings ask for; a module of the user's is copied."""
+    """The encoder that the settings ask for; the user's own module is copied."""
     if isinstance(settings.encoder, nn.Module):
         return Custom(copy.deepcopy(settings.encoder), Q, variance=settings.bayesian)
     if settings.encoder == "table":
@@ -39,10 +39,9 @@ def build_encoder(settings: ModelSettings, D: int, Q: int) -> Encoder:
 
 
 def noise_share(n_features: int, n_components: int) -> float:
-    """The share s of the decoder's noise that the encoder's input can bear.
+    """The factor s on the encoder's noise, below 1 if there are few features.
 
-    Of noise in D features, the part along the Q latent directions reaches z and comes back as an error of s²σ²·Q/D per
-    feature. Up to a twentieth of σ² does no harm, so s² is cut to that where there are fewer than 20 features per
-    latent dimension.
+    The part of the noise along the Q latent directions reaches z, and comes back as an error of s²σ²·Q/D per feature.
+    An error up to σ²/20 does no harm, so s² is reduced if there are fewer than 20 features per latent dimension.
     """
     return min(1.0, math.sqrt(n_features / (20 * n_components)))

@@ -1,8 +1,8 @@
 """q(z|x): where a row lies in the latent space.
 
-Three kinds, one call. `Network` reads the row (amortised, so new rows cost one forward pass), by convolutions where it
-is an image, `Table` keeps a free latent for every training row, and `Custom` wraps a module of the user's. Each maps a
-batch to the mean of q(z) and, for Bayesian latents, its variance.
+There are three kinds of encoder. `Network` is amortised: it reads the row, so a new row takes one forward pass. It may
+use convolutions for images. `Table` keeps a free latent for each training row. `Custom` wraps the user's own module.
+Each maps a batch to the mean of q(z) and, for Bayesian latents, its variance.
 """
 
 import math
@@ -19,25 +19,23 @@ __all__ = ["Custom", "Encoder", "Network", "Picture", "Table", "draw_weights", "
 Layer = TypeVar("Layer", bound=nn.Module)
 
 HIDDEN = (512, 256)  # the paper's encoder
-CHANNELS, MAX_CHANNELS, LAST_SIDE, SUMMARY = 16, 128, 4, 128  # of convolutions: see `_convolutional`
-SHIFT = 14  # images are moved by up to this part of their side
-INITIAL_VARIANCE = 0.1  # of q(z), against a layout of unit variance
-MIN_VARIANCE = 1e-8  # keeps log var finite where softplus underflows
+INITIAL_VARIANCE = 0.1  # of q(z), relative to latents of unit variance
+MIN_VARIANCE = 1e-8  # keeps log var finite if softplus underflows
 
 
 class Encoder(nn.Module):
-    """What every encoder offers: mean [B, Q] of q(z) and its variance [B, Q], None for point latents.
+    """The interface of all encoders: the mean [B, Q] of q(z) and its variance [B, Q], None for point latents.
 
-    `rows` are the indices of training rows, which a Table needs.
+    `rows` are the indices of training rows; only a Table needs them.
     """
 
-    amortised = True  # whether new rows are encoded by the same call
+    amortised = True  # whether it can encode new rows
 
     def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         raise NotImplementedError
 
     def position(self, X: Tensor, rows: Tensor | None = None) -> Tensor:
-        """The mean of q(z) alone, [B, Q]."""
+        """Only the mean of q(z), [B, Q]."""
         return self(X, rows)[0]
 
     def mean_parameters(self) -> list[nn.Parameter]:
@@ -49,11 +47,11 @@ class Encoder(nn.Module):
         return [p for name, p in self.named_parameters() if name.startswith("raw_var")]
 
     def varied(self, X: Tensor, generator: torch.Generator) -> Tensor:
-        """Rows as they might have been: with the same place in a layout, and other numbers."""
+        """Randomly changed rows that belong to the same place in a layout."""
         return X
 
     def keep(self, dims: Sequence[int]) -> None:
-        """Drop all latent dimensions but these, and put them in this order."""
+        """Keep only these latent dimensions, in this order."""
         raise NotImplementedError
 
 
@@ -64,7 +62,7 @@ class Picture(nn.Module):
     ----------
     channels, height, width : int
     last : bool
-        Whether a row has its pixels' channels side by side, (H, W, C), rather than a plane for each, (C, H, W).
+        Whether the channels come last, (H, W, C), rather than first, (C, H, W).
     """
 
     def __init__(self, channels: int, height: int, width: int, *, last: bool = False) -> None:
@@ -76,10 +74,10 @@ class Picture(nn.Module):
         return X.view(-1, H, W, C).permute(0, 3, 1, 2) if self.last else X.view(-1, C, H, W)
 
     def shifted(self, X: Tensor, generator: torch.Generator) -> Tensor:
-        """Rows [B, D] whose images are moved, each by its own; what comes in at an edge is that edge."""
+        """Rows [B, D] whose images are each moved by up to 1/14 of their sides; the edge pixels are repeated."""
         (_, H, W), B = self.sizes, len(X)
         down, right = (
-            torch.arange(side) + torch.randint(-(side // SHIFT), side // SHIFT + 1, (B, 1), generator=generator)
+            torch.arange(side) + torch.randint(-(side // 14), side // 14 + 1, (B, 1), generator=generator)
             for side in (H, W)
         )
         down, right = down.clamp(0, H - 1).to(X.device), right.clamp(0, W - 1).to(X.device)  # [B, H], [B, W]
@@ -97,7 +95,7 @@ def _variance(raw: Tensor) -> Tensor:
 
 
 class Network(Encoder):
-    """A network for the mean, D-512-256-Q or convolutions, and a second such one with softplus for the variance.
+    """A network for the mean, D-512-256-Q or convolutional, and a second one with softplus for the variance.
 
     Parameters
     ----------
@@ -108,7 +106,7 @@ class Network(Encoder):
     variance : bool
         Whether q(z) has a variance (Bayesian latents).
     by_feature : bool
-        Whether each feature is divided by a scale of its own, rather than all by one number.
+        Whether each feature is divided by its own scale, rather than all by one number.
     hidden : sequence of int
         Widths of the hidden layers.
     picture : Picture, optional
@@ -143,7 +141,7 @@ class Network(Encoder):
 
     @torch.no_grad()
     def start_from(self, mean: Tensor, scale: Tensor, generator: torch.Generator) -> Self:
-        """Set what standardises rows, the mean [D] and the scale [] or [D], and draw the weights."""
+        """Set the mean [D] and the scale [] or [D] that standardise rows, and draw the weights."""
         self.mean.copy_(mean)
         self.scale.copy_(scale)
         draw_weights(self, generator)
@@ -158,7 +156,7 @@ class Network(Encoder):
         return self.mu(X), None if self.raw_var is None else _variance(self.raw_var(X))
 
     def position(self, X: Tensor, rows: Tensor | None = None) -> Tensor:
-        """The mean of q(z) alone, [B, Q]: half of the work where there is a network for the variance."""
+        """Only the mean of q(z), [B, Q]: half of the work if there is a network for the variance."""
         return self.mu(self._standardised(X))
 
     def mean_parameters(self) -> list[nn.Parameter]:
@@ -170,7 +168,7 @@ class Network(Encoder):
         return [p for name, p in self.named_parameters() if name.startswith("raw_var")]
 
     def varied(self, X: Tensor, generator: torch.Generator) -> Tensor:
-        """Images a little elsewhere; other rows as they are."""
+        """Images are moved a little; other rows stay as they are."""
         return X if self.picture is None else self.picture.shifted(X, generator)
 
     def _standardised(self, X: Tensor) -> Tensor:
@@ -196,20 +194,20 @@ def perceptron(widths: Sequence[int]) -> nn.Sequential:
 def _convolutional(picture: Picture, n_components: int) -> nn.Sequential:
     """Convolutions that halve the sides and double the channels until at most 4×4 is left, then a perceptron.
 
-    Images of 28×28 pixels become 16 channels of 14×14, 32 of 7×7, 64 of 4×4, and then 1024-128-Q. That is about as many
-    operations as the perceptron on all pixels, and a third of its weights.
+    Images of 28×28 pixels become 16 channels of 14×14, 32 of 7×7 and 64 of 4×4, followed by 1024-128-Q. That takes
+    about as many operations as the perceptron on all pixels, with a third of its weights. Channels are at most 128.
     """
     layers: list[nn.Module] = [picture]
-    (C, H, W), wider = picture.sizes, CHANNELS
-    while max(H, W) > LAST_SIDE:
+    (C, H, W), wider = picture.sizes, 16
+    while max(H, W) > 4:
         layers += [unfilled(nn.Conv2d, C, wider, kernel_size=3, stride=2, padding=1), nn.ReLU(True)]
-        C, H, W, wider = wider, (H + 1) // 2, (W + 1) // 2, min(2 * wider, MAX_CHANNELS)
-    return nn.Sequential(*layers, nn.Flatten(), *perceptron([C * H * W, SUMMARY, n_components]))
+        C, H, W, wider = wider, (H + 1) // 2, (W + 1) // 2, min(2 * wider, 128)
+    return nn.Sequential(*layers, nn.Flatten(), *perceptron([C * H * W, 128, n_components]))
 
 
 @torch.no_grad()
 def unfilled(kind: type[Layer], *sizes: int, **more: int) -> Layer:
-    """A layer whose numbers are zero until `draw_weights` or a file fills them; nothing is drawn from global state."""
+    """A layer of zeros, until `draw_weights` or a file sets its values. Nothing is drawn from global state."""
     layer: Layer = nn.utils.skip_init(kind, *sizes, **more)  # type: ignore[no-untyped-call]
     for parameter in layer.parameters():
         parameter.zero_()
@@ -218,18 +216,18 @@ def unfilled(kind: type[Layer], *sizes: int, **more: int) -> Layer:
 
 @torch.no_grad()
 def draw_weights(module: nn.Module, generator: torch.Generator) -> None:
-    """Draw the weights of all layers as torch does, uniform on ±1/√n with n inputs each, but from a generator."""
+    """Draw the weights of all layers as torch does, uniform on ±1/√n for n inputs, but from a generator."""
     for layer in module.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d):
             bound = 1 / math.sqrt(layer.weight[0].numel())
             for parameter in layer.parameters():
-                # In float32 whatever the model's dtype, so that a seed means the same start in both
+                # Always in float32, so that a seed gives the same start in both dtypes
                 drawn = torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator)
                 parameter.copy_(drawn)
 
 
 class Table(Encoder):
-    """A free mean (and variance) for every training row: no network between the data and the latents."""
+    """A free mean (and variance) for each training row, without a network between the data and the latents."""
 
     amortised = False
 
@@ -240,7 +238,7 @@ class Table(Encoder):
         self.raw_var = nn.Parameter(initial) if variance else None
 
     def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        assert rows is not None, "a Table knows only the rows it was trained on"
+        assert rows is not None, "a Table knows only the rows that it was trained on"
         return self.mu[rows], None if self.raw_var is None else _variance(self.raw_var[rows])
 
     def keep(self, dims: Sequence[int]) -> None:
@@ -249,7 +247,7 @@ class Table(Encoder):
 
 
 class Custom(Encoder):
-    """A user's module, taken as it is: it maps raw rows [B, D] to z [B, Q], or to (mean, variance)."""
+    """The user's own module, which maps raw rows [B, D] to z [B, Q] or to (mean, variance)."""
 
     def __init__(self, module: nn.Module, n_components: int, *, variance: bool) -> None:
         super().__init__()
@@ -263,13 +261,13 @@ class Custom(Encoder):
         name, expected = type(self.module).__name__, (len(X), self.n_components)
         if self.variance and var is None:
             raise ValueError(
-                f"With latents='bayesian' the encoder must return a pair (mean, variance). Got one tensor from {name}. "
-                "Return both, or use latents='point'."
+                f"With latents='bayesian' the encoder must return a pair (mean, variance), but {name} returned one "
+                "tensor. Return both, or use latents='point'."
             )
         for part, got in ("mean", mu), ("variance", var if self.variance else mu):
             if tuple(got.shape) != expected:
                 raise ValueError(
-                    f"The encoder's {part} must have shape {expected}, a row of n_components={self.n_components} "
-                    f"numbers for each row of data. Got {tuple(got.shape)} from {name}. Change one of the two."
+                    f"The encoder's {part} must have shape {expected}: n_components={self.n_components} numbers per "
+                    f"row of data. {name} returned shape {tuple(got.shape)}. Change the module or n_components."
                 )
         return mu, var if self.variance else None

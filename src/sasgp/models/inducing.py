@@ -6,8 +6,9 @@ u = L v and φ_n = L⁻¹ k_un, the posterior of v is N(M, S) with one covarianc
     Σ_n E_q(z_n)[ log N(x_n | Mᵀφ_n, σ²I) − D/(2σ²) (k_nn − φ_nᵀφ_n + φ_nᵀSφ_n) ] − KL[q(v) ‖ p(v)]
 
 is a lower bound on E_q log p(X|Z) (Hensman et al. 2013, Lalchand et al. 2022). A batch estimates the sum with the
-weight N/B. Encoder, kernel, noise and Z_u follow its gradient. M and S take natural-gradient steps, each a share of the
-way to the optimum for the batch, which is known in closed form. Jitter on K_uu is noise on u: still a bound.
+weight N/B. Encoder, kernel, noise and Z_u follow its gradient. M and S take natural-gradient steps: each goes a share
+of the way to the optimum for the batch, which is known in closed form. Jitter on K_uu acts as noise on u, so the bound
+remains a bound.
 """
 
 from collections.abc import Iterable
@@ -29,27 +30,26 @@ from sasgp.models.sas import SASModel
 
 __all__ = ["InducingModel", "InducingPosterior", "inducing_bound"]
 
-JITTER = {torch.float32: 1e-4, torch.float64: 1e-8}  # of the amplitude, on K_uu
-LEAST_STEP = 0.05  # ρ: q(u) remembers about twenty batches
+JITTER = {torch.float32: 1e-4, torch.float64: 1e-8}  # added to the diagonal of K_uu, relative to the amplitude
 
 
 def inducing_bound(
     X: Tensor, Phi: Tensor, k: Tensor, noise: Tensor, M: Tensor, L_C: Tensor, n_total: int
 ) -> tuple[Tensor, Tensor]:
-    """The bound on log p(X|Z) of all N rows from one batch, and the residuals [B, D].
+    """The bound on log p(X|Z) of all N rows, estimated from one batch, and the residuals [B, D].
 
     Parameters
     ----------
     X : Tensor [B, D]
-        The batch, centred; a uniform draw from the N rows.
+        The centred batch, a uniform draw from the N rows.
     Phi : Tensor [B, A]
-        φ_n = L⁻¹ k_un of every row.
+        φ_n = L⁻¹ k_un of each row.
     k : Tensor [B]
         k_nn.
     noise : Tensor []
         σ².
     M, L_C : Tensor [A, D], [A, A]
-        q(v) = N(M, S), by the Cholesky factor of its precision S⁻¹ = L_C L_Cᵀ.
+        q(v) = N(M, S), with the Cholesky factor of its precision S⁻¹ = L_C L_Cᵀ.
     n_total : int
         N.
     """
@@ -68,14 +68,14 @@ def inducing_bound(
 
 
 class InducingModel(SASModel):
-    """The parts of a `SASModel` under another objective: inducing points instead of active rows.
+    """A `SASModel` with another objective: it has inducing points instead of active rows.
 
     Parameters
     ----------
     encoder, kernel, noise, mean, encoder_noise, scales
-        As of `SASModel`.
+        As for `SASModel`.
     Z : Tensor [A, Q]
-        Inducing inputs to start from.
+        The initial inducing inputs.
     """
 
     M: Tensor
@@ -98,8 +98,8 @@ class InducingModel(SASModel):
             encoder, kernel, noise=noise, mean=mean, active_set_size=None, encoder_noise=encoder_noise, scales=scales
         )
         self.Z = nn.Parameter(Z.detach().clone())
-        # q(v) starts as the prior. The factor of its precision is kept: rounded, it spoils the directions that data
-        # say little about far less than the precision itself would, whose eigenvalues are from 1 to N/σ²
+        # q(v) starts as the prior. The factor of its precision is kept, not the precision itself, whose eigenvalues go
+        # from 1 to N/σ². Rounding that would spoil the directions of small eigenvalues much more.
         self.register_buffer("M", mean.new_zeros(A, D))
         self.register_buffer("L_C", torch.eye(A, dtype=mean.dtype, device=mean.device))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=mean.device))
@@ -122,7 +122,7 @@ class InducingModel(SASModel):
         return [*super().decoder_parameters, self.Z]
 
     def forward(self, X: Tensor, rows: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
-        """The negative bound in nats per value, estimated from a batch. In training mode q(u) takes a step."""
+        """The negative bound in nats per value, estimated from a batch. In training mode, q(u) takes a step."""
         B, D = X.shape
         Z, log_prior = self.draw_latents(X, rows, generator)
         Phi, k = self._features(Z)
@@ -135,11 +135,11 @@ class InducingModel(SASModel):
         return -objective / (n_total * D)
 
     def _scaled(self, X: Tensor) -> Tensor:
-        """Rows as the GP sees them: centred, in units of their features."""
+        """Rows as the GP sees them: centred and divided by the scales."""
         return X - self.mean if self.scales is None else (X - self.mean) / self.scales
 
     def _features(self, Z: Tensor) -> tuple[Tensor, Tensor]:
-        """φ of every row [B, A], and k_nn [B]."""
+        """φ_n of each row [B, A], and k_nn [B]."""
         A = len(self.Z)
         K, k = covariances(self.kernel, torch.cat([self.Z, Z]), A)  # [A + B, A], [A + B]
         eye = torch.eye(A, dtype=Z.dtype, device=Z.device)
@@ -148,23 +148,25 @@ class InducingModel(SASModel):
 
     @torch.no_grad()
     def _natural_step(self, Phi: Tensor, r: Tensor, n_total: int) -> None:
-        """Move q(v) a share ρ of the way to its optimum for the batch."""
+        """Move q(v) by a share ρ of the way to its optimum for the batch."""
         # S⁻¹ ← (1−ρ) S⁻¹ + ρ (I + w ΦᵀΦ)          M ← M + ρ S (w Φᵀr − M)          w = N/(B σ²)
-        rho = max(len(Phi) / n_total, LEAST_STEP, 1 / (1 + int(self.steps)))
+        # With ρ = .05, q(v) remembers about twenty batches
+        rho = max(len(Phi) / n_total, 0.05, 1 / (1 + int(self.steps)))
         w = n_total / len(Phi) / self.noise
         L_C = self.L_C.double()
         C = (1 - rho) * (L_C @ L_C.T) + (rho * w * (Phi.T @ Phi)).double()
         C.diagonal().add_(rho)
         L_C = cholesky(C)
         step = torch.cholesky_solve((w * (Phi.T @ r) - self.M).double(), L_C)
-        # New tensors: the gradient of this step still needs the old ones. In the order of a file's, for the same bits
+        # New tensors, as the gradient of this step still needs the old ones. Contiguous, as those from a file are, so
+        # that a resumed run has the same bits
         M = self.M + rho * step.to(self.M.dtype)
         self.M, self.L_C = M.contiguous(), L_C.to(M.dtype).contiguous()
         self.steps.add_(1)
 
     @torch.no_grad()
     def settle(self, batches: Iterable[tuple[Tensor, Tensor]], draws: int = 1) -> None:
-        """Put q(v) at its optimum for all rows X [B, D] and latents Z [B, Q], every row in so many of the pairs."""
+        """Set q(v) to its optimum for all rows X [B, D] with latents Z [B, Q]. Each row comes `draws` times."""
         # S⁻¹ = I + 1/σ² Σ E φφᵀ          M = S 1/σ² Σ E φ xᵀ
         A, D = self.M.shape
         C, P = (torch.zeros(A, n, dtype=torch.float64, device=self.M.device) for n in (A, D))
@@ -178,21 +180,21 @@ class InducingModel(SASModel):
         self.M.copy_(torch.cholesky_solve(P / noise, L_C))
 
     def posterior(self) -> "InducingPosterior":
-        """The decoder with q(u) as it is."""
+        """The decoder with the present q(u)."""
         return InducingPosterior(self.kernel, self.noise, self.Z, self.M, self.L_C, self.mean, self.scales)
 
 
 class InducingPosterior(Posterior):
-    """p(x* | z*) from q(u): a Posterior in all but where its numbers come from.
+    """p(x* | z*) from q(u): a `Posterior` whose numbers come from inducing points.
 
     Parameters
     ----------
     kernel, noise, mean, scales
-        As of `Posterior`.
+        As for `Posterior`.
     Z : Tensor [A, Q]
         Inducing inputs.
     M, L_C : Tensor [A, D], [A, A]
-        q(v), as of `inducing_bound`.
+        q(v), as for `inducing_bound`.
     """
 
     def __init__(
@@ -212,13 +214,13 @@ class InducingPosterior(Posterior):
         with torch.no_grad():
             K, k = covariances(self.kernel, self.Z.double(), len(Z))
             eye = torch.eye(len(Z), dtype=K.dtype, device=K.device)
-            # The jitter of training: φ has to be what it was
+            # The same jitter as in training, so that φ is the same
             L = cholesky(K + JITTER[Z.dtype] * k.mean() * eye)
             L_inv = torch.linalg.solve_triangular(L, eye, upper=False)
             # m = k_*u L⁻ᵀ M          c = k_** + σ² − k_*u L⁻ᵀ (I − S) L⁻¹ k_u*
             self.alpha = L_inv.T @ M.double() * self.scales  # [A, D]
             # S⁻¹ ⪰ I, so that I − S = U diag(w) Uᵀ with 0 ≤ w < 1.   T lower, TᵀT = L⁻ᵀ (I − S) L⁻¹, by Gram–Schmidt
-            # from the last column: T then stands where L⁻¹ stands in a Posterior
+            # from the last column. T takes the place of L⁻¹ in a Posterior
             C = L_C.double() @ L_C.double().T
             values, U = torch.linalg.eigh(C)
             root = (1 - 1 / values.clamp_min(1)).sqrt()[:, None] * (U.T @ L_inv)  # [A, A]

@@ -1,6 +1,6 @@
 """The GP decoder trained with stochastic active sets: point latents (Eq. 6) or Bayesian ones (Eq. 8).
 
-With everything active it is the exact GP-LVM; there is no second model for that.
+With all rows active it is the exact GP-LVM, so there is no separate model for that.
 """
 
 import math
@@ -21,7 +21,7 @@ __all__ = ["SASModel"]
 
 
 class SASModel(LatentModel):
-    """Encoder, kernel and noise under Eq. 6 or Eq. 8.
+    """An encoder and a Gaussian process with the objective of Eq. 6 or Eq. 8.
 
     Parameters
     ----------
@@ -30,16 +30,16 @@ class SASModel(LatentModel):
     kernel : gpytorch.kernels.Kernel
         k_θ on the latent space.
     noise : float
-        σ² to start from, in squared units of the data.
+        The initial σ², in squared units of the data.
     mean : Tensor [D]
-        Training mean, subtracted from every row.
+        Training mean, subtracted from each row.
     active_set_size : int or None
-        A; None makes the whole batch active.
+        A. None: the whole batch is active.
     encoder_noise : float
         s, the noise on the encoder's input during training, in units of σ.
     scales : Tensor [2, D] or None
-        The smallest scale that each feature may take, and the scale that it starts from. A feature's signal and noise
-        are in units of its scale, which is learned. None: all scales are 1 and stay so.
+        The smallest scale that each feature may take, and its initial scale. A feature's signal and noise are in units
+        of its scale, which is learned. None: all scales are 1 and stay so.
     """
 
     mean: Tensor
@@ -59,7 +59,7 @@ class SASModel(LatentModel):
     ) -> None:
         super().__init__(encoder, encoder_noise)
         self.kernel = kernel
-        # In logarithms a step of Adam is a relative change, whatever the units of the data
+        # On a log scale, a step of Adam is a relative change, whatever the units of the data
         self.log_noise = nn.Parameter(torch.tensor(math.log(noise), dtype=mean.dtype))
         self.log_scales = None if scales is None else nn.Parameter(scales[1].log())
         self.register_buffer("least_scales", None if scales is None else scales[0])
@@ -80,7 +80,7 @@ class SASModel(LatentModel):
 
     @torch.no_grad()
     def start_from(self, mean: Tensor, noise: float, scales: Tensor) -> None:
-        """Set the training mean [D], the noise σ² and, where they are learned, the scales [2, D]."""
+        """Set the training mean [D], the noise σ² and, if they are learned, the scales [2, D]."""
         self.mean.copy_(mean)
         self.log_noise.fill_(math.log(noise))
         if self.log_scales is not None and self.least_scales is not None:
@@ -89,7 +89,7 @@ class SASModel(LatentModel):
 
     @property
     def noise(self) -> Tensor:
-        """σ², the likelihood's variance."""
+        """σ², the variance of the likelihood."""
         return self.log_noise.exp()
 
     @property
@@ -122,13 +122,13 @@ class SASModel(LatentModel):
         return -objective / (n_total * D)
 
     def _hyperprior(self) -> Tensor | float:
-        """Log density of the priors that a kernel may carry."""
+        """Log density of the kernel's priors, if it has any."""
         terms = [prior.log_prob(closure(module)).sum() for _, module, prior, closure, _ in self.kernel.named_priors()]
         return sum(terms, start=0.0)
 
     @torch.no_grad()
     def diagnose(self, X: Tensor, rows: Tensor) -> dict[str, float]:
-        """What to look at when a batch gives numbers that are not finite: hyperparameters, and the least pivot."""
+        """Numbers for an error message if a batch gives values that are not finite: hyperparameters, smallest pivot."""
         found = self.monitor()
         for name, value in self.kernel.named_parameters():
             if name.endswith(("raw_lengthscale", "raw_outputscale")):
@@ -138,7 +138,7 @@ class SASModel(LatentModel):
         mu = self.encoder.position(X, rows)
         found["largest latent"] = float(mu.abs().max())
         K = self.kernel(mu[:A]).to_dense().double() + self.noise.double() * torch.eye(A, device=X.device)
-        # K = L Lᵀ fails where a pivot L_ii² is not positive; its eigenvalues tell by how much
+        # K = L Lᵀ fails if a pivot L_ii² is not positive
         found["smallest pivot"] = (
             float(torch.linalg.cholesky_ex(K).L.diagonal().square().min()) if K.isfinite().all() else math.nan
         )

@@ -1,4 +1,4 @@
-"""An estimator's settings: one declaration for the constructor, the command line, the help text and the saved file.
+"""The settings of estimators: one declaration for the constructor, the command line, the help text and the saved file.
 
 Nothing heavy is imported here, so that the command line can show its help at once.
 """
@@ -23,10 +23,10 @@ class Settings:
         Dimensions of the latent space, Q. "auto" trains with up to twelve, each with its own lengthscale, and keeps
         those that the decoder uses, the most relevant first. It needs Bayesian latents.
     latents
-        "bayesian": a Gaussian posterior for every latent (Eq. 8). "point": one position each, under a N(0, I) prior.
+        "bayesian": a Gaussian posterior for each latent (Eq. 8). "point": one position each, under a N(0, I) prior.
     encoder
-        "network": an amortised encoder D-512-256-Q. "conv": convolutions, for images; better where latents start from a
-        layout of neighbours. "table": a free latent for every training row. In Python also any torch module that maps
+        "network": an amortised encoder D-512-256-Q. "conv": convolutions, for images; better if latents start from a
+        layout of neighbours. "table": a free latent for each training row. In Python also any torch module that maps
         rows [B, D] to z [B, Q], or to (mean, variance).
     kernel
         "rbf" (the default), "rbf-ard", "matern12", "matern32" or "matern52", each with an amplitude. In Python also any
@@ -35,18 +35,18 @@ class Settings:
         "shared": one noise variance for all features. "feature": a learned scale for each feature, for tables whose
         columns differ in units or in how predictable they are.
     active_set_size
-        Active points in every batch, A; at most half of the batch where the data are few. None makes everything
-        active: the exact GP-LVM, whose cost grows with the cube of the rows.
+        Active points per batch, A; at most half of the batch if the data are few. None makes all rows active: the exact
+        GP-LVM, whose cost grows with the cube of the number of rows.
     batch_size
-        Rows in every batch, B.
+        Rows per batch, B.
     support_size
         Largest number of training rows that the trained decoder is conditioned on.
     max_epochs
         Passes over the data. None: about 1000 steps, but at least 3 and at most 1000 passes.
     learning_rate
-        Peak of the one-cycle schedule for the encoder. None: 2e-3 for a network and 2e-2 for a table. Where latents
-        start from a layout of neighbours and `layout_weight` is 0, None is 3e-4 and 2e-3, so that the layout is not
-        unlearned.
+        Peak of the one-cycle schedule for the encoder. None: 2e-3 for a network and 2e-2 for a table. If latents
+        start from a layout of neighbours and `layout_weight` is 0, None means 3e-4 and 2e-3, so that the layout is not
+        lost.
     hyper_learning_rate
         Peak of the schedule for kernel and noise.
     init
@@ -56,14 +56,14 @@ class Settings:
     dtype
         Precision of the arithmetic: "float32" or "float64".
     device
-        "auto" (a GPU where there is one), "cpu", "cuda", "cuda:1", ...
+        "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ...
     random_state
         Seed: fits with the same seed are identical. None draws a new seed each time.
     verbose
         Show progress.
     encoder_noise
-        Noise on the encoder's input during training, in standard deviations of the decoder's noise (less where features
-        are few). It keeps the encoder from memorising rows, so that new rows land where they belong.
+        Noise on the encoder's input during training, in standard deviations of the decoder's noise (less if there are
+        few features). It keeps the encoder from memorising rows, so that new rows land where they belong.
     early_stopping
         Stop after this many epochs without improvement on held-out rows, and keep the best epoch. None: never.
     validation_fraction
@@ -104,7 +104,7 @@ class Settings:
     image_shape: tuple[int, ...] | None = None
 
     def encoder_rate(self) -> float:
-        """The learning rate of the encoder, also where `learning_rate` is None."""
+        """The learning rate of the encoder, also if `learning_rate` is None."""
         if self.learning_rate is not None:
             return float(self.learning_rate)
         table = isinstance(self.encoder, str) and self.encoder == "table"
@@ -141,8 +141,8 @@ class NetworkSettings:
     Parameters
     ----------
     output
-        Last layer of the decoder's mean: "sigmoid" for data in [0, 1], or "linear" around the training mean. None
-        decides by the data.
+        Last layer of the decoder's mean: "sigmoid" for data in [0, 1], or "linear" around the training mean. None:
+        decided by the data.
     variance
         Variance of an observation given its latent. "shared": one learned number. "head": a layer of its own, with one
         output per feature. "mean": softplus of the mean, as in the paper.
@@ -153,7 +153,7 @@ class NetworkSettings:
 
 
 def documented(*parts: type, without: tuple[str, ...] = ()) -> str:
-    """The section of a docstring on the parameters that these classes declare."""
+    """The "Parameters" section of a docstring for the fields that these classes declare."""
     text = "".join((part.__doc__ or "").partition("----------\n")[2].rstrip(" ") for part in parts)
     entries = re.split(r"^    (?=\w)", text, flags=re.MULTILINE)[1:]
     chosen = [entry for entry in entries if entry.partition("\n")[0] not in without]

@@ -2,8 +2,8 @@
 
     Σ_n E_q(z_n)[ log N(x_n | m(z_n), diag c(z_n)) ] − KL[q(z_n) ‖ N(0, I)]
 
-A batch estimates the sum with the weight N/B, as for the other decoders. What the network does not know is that it has
-seen nothing somewhere: c(z) is the spread of data around the mean, and need not grow away from them.
+A batch estimates the sum with the weight N/B, as for the other models. The network does not know where it has seen no
+data: c(z) is the spread of the data around the mean, and need not grow away from the data.
 """
 
 import math
@@ -14,15 +14,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sasgp.data.blocks import rows_at_once
 from sasgp.gp.objective import LOG_2PI
-from sasgp.gp.posterior import BLOCK_ELEMENTS, Predictive
+from sasgp.gp.posterior import Predictive
 from sasgp.models.base import LatentModel, ModelSettings
 from sasgp.models.encoders import Encoder, draw_weights, unfilled
 
 __all__ = ["PRIOR_DRAWS", "NetworkPosterior", "Perceptron", "VAEModel"]
 
 HIDDEN = 400  # the paper's decoder
-PRIOR_DRAWS = 64  # latents from the prior that the decoder's noise is averaged over
+PRIOR_DRAWS = 64  # latents from the prior over which the decoder's noise is averaged
 
 Output = Literal["linear", "sigmoid"]
 Variance = Literal["head", "shared", "mean"]
@@ -38,7 +39,7 @@ class Perceptron(nn.Module):
     n_components : int
         Q.
     output : str
-        "linear": m = mean + s·h(z), in units of the data's deviation s. "sigmoid": m = sigmoid(h(z)).
+        "linear": m = mean + s·h(z), where s is the standard deviation of the data. "sigmoid": m = sigmoid(h(z)).
     spread : str
         "head": c_d = least_d² + s² softplus(g_d(z)). "shared": one number. "mean": c = softplus(m).
     """
@@ -62,19 +63,19 @@ class Perceptron(nn.Module):
     def start_from(
         self, mean: Tensor, variance: float, noise: float, least: Tensor, generator: torch.Generator
     ) -> None:
-        """Draw the weights so that every z is decoded to about the mean, with all of the noise.
+        """Draw the weights so that each z is decoded to about the training mean, with the initial noise.
 
         Parameters
         ----------
         mean : Tensor [D]
             Training mean.
         variance : float
-            Of a typical feature.
+            Variance of a typical feature.
         noise : float
-            c to start from.
+            The initial c.
         least : Tensor [D]
-            Standard deviations that the head does not go below. A feature that never varies in training would
-            otherwise raise its density without end.
+            Lower bounds on the standard deviations of the head. Without them, the density of a feature that never
+            varies in training would grow without limit.
         generator : torch.Generator
             Draws the weights.
         """
@@ -91,7 +92,7 @@ class Perceptron(nn.Module):
             self.log_noise.fill_(math.log(noise))
 
     def forward(self, Z: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean [M, D] and variance of an observation at each z: [M, D], or where it is shared [1]."""
+        """Mean [M, D] and variance of an observation at each z: [M, D], or [1] if it is shared."""
         h = F.softplus(self.hidden(Z))
         raw = self.location(h)
         mean = torch.sigmoid(raw) if self.output == "sigmoid" else self.mean + self.unit * raw
@@ -107,7 +108,7 @@ def log_density(X: Tensor, mean: Tensor, var: Tensor) -> Tensor:
 
 
 class VAEModel(LatentModel):
-    """Encoder and decoder network under one objective.
+    """An encoder and a decoder network with one objective.
 
     Parameters
     ----------
@@ -116,12 +117,12 @@ class VAEModel(LatentModel):
     decoder : Perceptron
         p(x|z).
     prior_draws : Tensor [64, Q]
-        Draws of the prior, over which the decoder's noise is averaged.
+        Draws from the prior, over which the decoder's noise is averaged.
     encoder_noise : float
         s, the noise on the encoder's input during training, in units of that noise.
     """
 
-    settle_rate = 5e-3  # a network bears less than kernel and noise
+    settle_rate = 5e-3  # a network needs a lower rate than kernel and noise
 
     prior_draws: Tensor
 
@@ -143,7 +144,7 @@ class VAEModel(LatentModel):
     @property
     @torch.no_grad()
     def feature_noise(self) -> Tensor:
-        """Variance of an observation averaged over the prior of z, [D] or [1]; nothing is learned from it."""
+        """Variance of an observation averaged over the prior of z, [D] or [1], without gradient."""
         var: Tensor = self.decoder(self.prior_draws)[1]
         return var if var.ndim == 1 else var.mean(0)
 
@@ -158,7 +159,7 @@ class VAEModel(LatentModel):
         return -(log_density(X, *self.decoder(Z)) + log_prior).sum() / X.numel()
 
     def posterior(self, Z: Tensor | None = None) -> "NetworkPosterior":
-        """The decoder as it is now. Z [S, Q] are latents to search from; by default, draws of the prior."""
+        """The decoder as it is now. Z [S, Q] are latents to search from; by default, draws from the prior."""
         return NetworkPosterior(self.decoder, self.prior_draws if Z is None else Z)
 
 
@@ -168,7 +169,7 @@ class NetworkPosterior(Predictive):
     Parameters
     ----------
     decoder : Perceptron
-        It is copied: training may go on without a word to this one.
+        It is copied, so further training does not change this posterior.
     Z : Tensor [S, Q]
         Latents of training rows.
     """
@@ -180,27 +181,27 @@ class NetworkPosterior(Predictive):
 
     @property
     def feature_noise(self) -> Tensor:
-        """Variance of an observation averaged over the latents Z, [D] or [1]: a network knows no other noise."""
+        """Variance of an observation averaged over the latents Z, [D] or [1]: a network has no other noise."""
         var: Tensor = self.decoder(self.Z.double())[1]
         return var if var.ndim == 1 else var.mean(0)
 
     @property
     def block_size(self) -> int:
         """Queries answered at a time."""
-        return max(1, BLOCK_ELEMENTS // max(HIDDEN, len(self.mean)))
+        return rows_at_once(max(HIDDEN, len(self.mean)))
 
     def predict(self, Z: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean [M, D] and variance of an observation at each z: [M, D], or [M, 1] where it is shared."""
+        """Mean [M, D] and variance of an observation at each z: [M, D], or [M, 1] if it is shared."""
         parts = [self.decoder(Z[block].double()) for block in self.blocks(len(Z))]
         mean, var = (torch.cat(part).to(self.mean.dtype) for part in zip(*parts, strict=True))
         return mean, var if var.ndim == 2 else var[:1].expand(len(Z), 1)
 
     def log_density(self, X: Tensor, Z: Tensor) -> Tensor:
-        """The log density log N(x | m(z), diag c(z)) of each row, [M]. Differentiable in Z."""
+        """The log density log N(x | m(z), diag c(z)) of each row, [M]; differentiable in Z."""
         return log_density(X.double(), *self.decoder(Z.double())).to(X.dtype)
 
     def sample(self, Z: Tensor, generator: torch.Generator, *, noise: bool = True) -> Tensor:
-        """Draw [M, D] at the given z. Without noise it is the mean: the network is one function."""
+        """Draw [M, D] at the given z. Without noise it is the mean, because the network is one function."""
         mean, var = self.predict(Z)
         if not noise:
             return mean

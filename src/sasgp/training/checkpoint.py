@@ -1,10 +1,10 @@
-"""Checkpoints: a file to go on from, whole at every moment.
+"""Checkpoints: files from which training can go on. A checkpoint is complete at every moment.
 
-Reading is `weights_only`: a file never runs code. Besides the state of training, a checkpoint holds a fingerprint of
-data and settings, so that going on with others is an error that says which differ.
+Files are read with `weights_only`, so they never run code. Besides the state of training, a checkpoint holds a
+fingerprint of data and settings. Resuming with others is an error that says which differ.
 
-Where a checkpoint cannot be written (disk full, folder read-only), training goes on. There is one warning, the last
-good checkpoint stays, and the next one is tried when it is due.
+If a checkpoint cannot be written (disk full, folder read-only), training goes on. There is one warning, the last good
+checkpoint stays, and the next one is tried when it is due.
 """
 
 import hashlib
@@ -39,11 +39,10 @@ __all__ = [
     "write",
 ]
 
-NAME = "checkpoint.pt"  # of the file, where a folder is given
+NAME = "checkpoint.pt"  # of the file, if a folder is given
 FORMAT = 2
-EVERY = 180.0  # seconds, within an epoch
-SHARE = 0.05  # of the time that saving may take after short epochs
-SAMPLED_ROWS = 256
+EVERY = 180.0  # seconds between checkpoints within an epoch
+SHARE = 0.05  # of the time at most goes into saving, if epochs are short
 
 
 class CheckpointWarning(UserWarning):
@@ -71,22 +70,22 @@ def resolve(path: str | os.PathLike[str]) -> Path:
 def write(path: Path, state: Mapping[str, Any]) -> None:
     """Replace a checkpoint in one step. Raises OSError."""
     content = io.BytesIO()
-    torch.save({"sasgp checkpoint": FORMAT, **state}, content)  # torch's own file writer hides why a disk refuses
+    torch.save({"sasgp checkpoint": FORMAT, **state}, content)  # torch's own writer hides why writing to a disk fails
     remove_leftovers(path)
     with replacing(path) as temporary:
         temporary.write_bytes(content.getbuffer())
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A checkpoint's contents, on the CPU. Raises InputError where there is none to read."""
+    """A checkpoint's contents, on the CPU. Raises InputError if there is none to read."""
     if not path.is_file():
         raise InputError(
-            f"resume must name a checkpoint, or a folder with {NAME}. {path} is no file.", argument="resume"
+            f"resume must name a checkpoint, or a folder with {NAME}. There is no file {path}.", argument="resume"
         )
     try:
         state = dict(torch.load(path, map_location="cpu", weights_only=True))
         version = int(state["sasgp checkpoint"])
-    except Exception as error:  # whatever torch raises about a damaged or foreign file
+    except Exception as error:  # torch raises many kinds for damaged or foreign files
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(
             f"resume must name a checkpoint that sasgp wrote. {path} cannot be read as one: {reason}. "
@@ -109,11 +108,11 @@ def read(path: Path) -> dict[str, Any]:
 
 def sampled(n_rows: int) -> NDArray[np.int64]:
     """Indices of the rows whose values are part of a fingerprint."""
-    return np.unique(np.linspace(0, n_rows - 1, SAMPLED_ROWS).astype(np.int64))
+    return np.unique(np.linspace(0, n_rows - 1, 256).astype(np.int64))
 
 
 def fingerprint(n_rows: int, sample: NDArray[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be the same to go on: shape, type and some rows of the data, and the settings."""
+    """What must be the same to resume: shape, type and some rows of the data, and the settings."""
     return {
         "rows of data": n_rows,
         "features": sample.shape[1],
@@ -124,8 +123,8 @@ def fingerprint(n_rows: int, sample: NDArray[Any], settings: Mapping[str, Any]) 
 
 
 def described(value: object) -> Any:
-    """A setting as JSON would have it; modules by their structure, arrays by a hash."""
-    if isinstance(value, np.generic):  # first, as numpy's float64 is a float, too
+    """A setting as a JSON value: modules by their structure, arrays by a hash."""
+    if isinstance(value, np.generic):  # first, because NumPy's float64 is also a float
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -145,7 +144,7 @@ def described(value: object) -> Any:
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """In words, what is not the same; an empty string where everything is."""
+    """What differs, in words; an empty string if nothing does."""
     names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
     return "; ".join(f"{name}: {then.get(name)!r} in the checkpoint, {now.get(name)!r} now" for name in names)
 
@@ -156,8 +155,8 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 class Checkpointer:
     """Decides when to save, and saves.
 
-    A checkpoint is due after every epoch and every three minutes within one. Where epochs are so short that saving
-    would take more than a twentieth of the time, some are passed over.
+    A checkpoint is due after every epoch, and every three minutes within one. If epochs are so short that saving would
+    take more than a twentieth of the time, some are skipped.
 
     Parameters
     ----------
@@ -214,7 +213,7 @@ class Signals:
 
     @contextmanager
     def watched(self, wanted: bool = True) -> Iterator["Signals"]:
-        """Catch signals inside of the block, in the main thread: Python delivers them to no other."""
+        """Catch signals inside the block, if this is the main thread: Python delivers them to no other thread."""
         if not wanted or threading.current_thread() is not threading.main_thread():
             yield self
             return

@@ -3,8 +3,8 @@
     torchrun --nproc-per-node 2 -m sasgp fit mnist --out runs/mnist
 
 Every process runs the same program and takes its own batch in each step. Gradients are averaged by one all-reduce of a
-flat buffer, which also carries the loss and the wish to pause. torch's DistributedDataParallel would start to send
-before the backward pass has ended; on CPUs the whole of it costs a few per cent of a step, and this way the loop needs
+flat buffer, which also carries the loss and the request for a pause. torch's DistributedDataParallel would start to
+send before the backward pass ends. But sending takes only a few per cent of a step on CPUs, and this way the loop needs
 no second kind of model.
 """
 
@@ -22,7 +22,7 @@ from sasgp.training.loop import Alone, Ranks
 
 __all__ = ["Group", "RankError", "agreed", "anywhere", "joined", "same_everywhere"]
 
-TIMEOUT = timedelta(minutes=10)  # for a process that lives but does not answer; one that dies is noticed at once
+TIMEOUT = timedelta(minutes=10)  # for a process that runs but does not answer; one that dies is noticed at once
 
 
 class RankError(RuntimeError):
@@ -48,25 +48,25 @@ class Group:
         self._try(lambda: dist.all_reduce(tensor))
 
     def from_first_(self, tensor: Tensor) -> None:
-        """Replace a tensor by that of rank 0."""
+        """Replace a tensor with that of rank 0."""
         self._try(lambda: dist.broadcast(tensor, 0))
 
     def _try(self, collective: object) -> None:
         assert callable(collective)
         try:
             collective()
-        except RuntimeError as error:  # gloo: "Connection closed by peer"; torch's DistBackendError is one, too
+        except RuntimeError as error:  # gloo: "Connection closed by peer"; also torch's DistBackendError
             raise RankError(
-                f"Expected an answer from each of the {self.world} processes that train together. Got none in rank "
-                f"{self.rank}: another one was killed, failed (see its own message), or did not answer for "
-                f"{TIMEOUT.total_seconds() / 60:g} minutes. Start them again from the last checkpoint, with as many "
-                f"processes or others. ({str(error).splitlines()[0]})"
+                f"One of the {self.world} processes that train together is gone: rank {self.rank} got no answer. The "
+                f"other process was killed, failed (see its own message), or did not answer for "
+                f"{TIMEOUT.total_seconds() / 60:g} minutes. Start all of them again from the last checkpoint; their "
+                f"number may change. ({str(error).splitlines()[0]})"
             ) from error
 
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[Ranks]:
-    """The group that this process belongs to: torch's, if there is one, else that of torchrun, else it is alone."""
+    """The group of this process: torch's group if there is one, else that of torchrun, else the process alone."""
     if not dist.is_available():
         yield Alone()
         return
@@ -76,8 +76,9 @@ def joined(device: torch.device) -> Iterator[Ranks]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
         yield Alone()
         return
-    # Loaded after the group, as an optimiser's first use does, this module keeps the group in its default arguments for
-    # ever. Its worker threads then outlive the interpreter, and one that lets go of a tensor aborts the process.
+    # The first use of an optimiser would load this module after the group is made, and its default arguments would keep
+    # the group for ever. Then the group's threads outlive the interpreter, and one that frees a tensor aborts the
+    # process.
     import_module("torch.distributed.nn.functional")
     if device.type == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -85,7 +86,8 @@ def joined(device: torch.device) -> Iterator[Ranks]:
     try:
         group = Group()
         yield group
-        group.sum_(torch.zeros((), device=device))  # all leave together: rank 0 keeps the store that others still ask
+        # All leave together, because the others still use the store that rank 0 keeps
+        group.sum_(torch.zeros((), device=device))
     finally:
         dist.destroy_process_group()
 

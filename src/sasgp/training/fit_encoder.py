@@ -1,6 +1,6 @@
-"""Where latents start: an encoder fitted to a projection of the rows, or to a layout that keeps neighbours together.
+"""The initial latents: an encoder is fitted to a projection of the rows, or to a layout that keeps neighbours together.
 
-The objective hardly cares how the latent space is arranged globally, so the start decides it.
+The objective hardly depends on the global arrangement of the latent space, so the start decides it.
 """
 
 from collections.abc import Callable
@@ -19,11 +19,9 @@ from sasgp.training.loop import generator, one_cycle
 
 __all__ = ["Layout", "fit_steps", "fit_to_layout", "fit_to_projection", "standardised"]
 
-SUBSET = 5000  # rows that fix scales and leading axes, so that the work does not grow with N
-FIT_STEPS, FIT_BATCH, FIT_RATE = 300, 256, 2e-3  # of a fit to a projection, which is linear
-LAYOUT_STEPS, LAYOUT_EPOCHS = 600, 15  # of a fit to any other layout, whichever is more
-MAX_LAID = 60_000  # rows counted for those epochs at most, so that the work does not grow with N
-FIT_NOISE = 0.5  # on the encoder's input meanwhile, in standard deviations of the data
+SUBSET = 5000  # rows from which axes and lengthscales are computed, so that the work does not grow with N
+FIT_STEPS, FIT_BATCH, FIT_RATE = 300, 256, 2e-3  # for a projection, which is linear
+LAYOUT_STEPS, LAYOUT_EPOCHS = 600, 15  # for any other layout, whichever is more
 BLOCK_ROWS = 4096  # encoded at a time
 
 Targets = Callable[[Tensor, Tensor], Tensor]  # rows [B, D] and their indices [B] → positions [B, Q]
@@ -34,21 +32,24 @@ Update = Callable[[int], None]  # steps done
 
 @dataclass(frozen=True)
 class Layout:
-    """Positions Z [n, Q] of some rows, and the indices [n] of these rows; None where they are all."""
+    """Positions Z [n, Q] of some rows, and the indices [n] of these rows; None if they are all rows."""
 
     Z: Tensor
     rows: Tensor | None = None
 
 
 def fit_steps(layout: Layout | None) -> int:
-    """Steps that fit an encoder to a layout; None is a projection."""
-    return FIT_STEPS if layout is None else max(LAYOUT_STEPS, LAYOUT_EPOCHS * min(len(layout.Z), MAX_LAID) // FIT_BATCH)
+    """Steps that fit an encoder to a layout. None is a projection."""
+    if layout is None:
+        return FIT_STEPS
+    # Epochs of at most 60 000 rows, so that the work does not grow with N
+    return max(LAYOUT_STEPS, LAYOUT_EPOCHS * min(len(layout.Z), 60_000) // FIT_BATCH)
 
 
 def fit_to_projection(
     encoder: Encoder, rows: ArrayRows, init: str, Q: int, centre: Tensor, units: Tensor, seed: int, update: Update
 ) -> None:
-    """Fit an encoder to the projection of rows on Q axes, "pca" or "random". A user's own module is left alone."""
+    """Fit an encoder to the projection of rows on Q axes, "pca" or "random". The user's own module stays as it is."""
     if isinstance(encoder, Custom):
         return
     some = torch.randperm(len(rows), generator=generator(seed, "axes"))[:SUBSET]
@@ -67,11 +68,11 @@ def fit_to_projection(
 def fit_to_layout(
     encoder: Encoder, rows: ArrayRows, layout: Layout, centre: Tensor, units: Tensor, seed: int, update: Update
 ) -> None:
-    """Fit an encoder to the positions of a layout. A table takes them over; the rest of its rows follow a network."""
+    """Fit an encoder to the positions of a layout. A table copies them; a network places the rest of its rows."""
     Z, Q = standardised(layout.Z), layout.Z.shape[1]
     laid_out = rows if layout.rows is None else rows.subset(layout.rows)
-    sigma = FIT_NOISE * noise_share(len(centre), Q) * units
-    # Rows of a table that were not laid out go where a network puts them that was fitted to those that were
+    sigma = 0.5 * noise_share(len(centre), Q) * units  # noise on the encoder's input: half of the data's deviation
+    # If the layout has only some rows of a table, a network is fitted to these and places the others
     learner: Encoder = encoder
     if isinstance(encoder, Table):
         learner = Network(len(centre), Q, variance=encoder.raw_var is not None, by_feature=units.ndim > 0).to(centre)
@@ -100,10 +101,10 @@ def fit_to_layout(
 
 
 def fill_table(table: Table, rows: ArrayRows, targets: Targets, seed: int) -> None:
-    """Give every row of a table its position, and a little noise.
+    """Give each row of a table its position, plus a little noise.
 
-    Without the noise, rows that coincide would never part, and a direction without variance would stay without: equal
-    positions have equal gradients.
+    Without the noise, rows at the same position would stay together, and a direction without variance would stay so,
+    because equal positions have equal gradients.
     """
     first = range(0, len(rows), BLOCK_ROWS)
     blocks = zip(first, rows.blocks(BLOCK_ROWS), strict=True)
@@ -146,7 +147,7 @@ def axes(init: str, X: Tensor, n_components: int, generator: torch.Generator) ->
 
 
 def standardised(Z: Tensor) -> Tensor:
-    """A layout moved to mean 0 and scaled to the prior's variance over all axes together: its shape stays."""
+    """A layout with mean 0 and, over all axes together, the variance of the prior. Its shape stays."""
     Z = Z - Z.mean(0)
     return Z / Z.square().mean().sqrt().clamp_min(torch.finfo(Z.dtype).tiny)
 

@@ -1,6 +1,6 @@
-"""A model's first numbers: scales from the data, latents from a projection or a layout, kernel and noise to match.
+"""The initial values of a model: scales from the data, latents from a projection or a layout, then kernel and noise.
 
-`initialise` serves a fit alone. A model that is resumed or loaded takes its numbers from a file.
+Only a fit needs `initialise`. A model that is resumed or loaded takes its values from a file.
 """
 
 import math
@@ -38,9 +38,7 @@ from sasgp.training.progress import progress_bar
 
 __all__ = ["Start", "initialise", "settle"]
 
-LEAST_SCALE = 0.02  # of a feature's range
-SETTLE_STEPS = 200  # that fit kernel and noise to a layout
-LOST = 0.1  # of a feature's deviation, that rounding may take away
+SETTLE_STEPS = 200  # to fit kernel and noise to a layout
 
 
 @dataclass(frozen=True)
@@ -56,9 +54,9 @@ class Start:
     layout_weight : float
         Strength of the pull towards the layout during training.
     by_feature : bool
-        Whether every feature has a scale of its own.
+        Whether each feature has its own scale.
     own_kernel : bool
-        Whether the kernel is the user's, which starts from the values it has.
+        Whether the kernel is the user's own. It keeps its values.
     batch_size, seed : int
     verbose : bool
     """
@@ -74,7 +72,7 @@ class Start:
 
     @property
     def from_projection(self) -> bool:
-        """Whether latents start from a projection, which needs no layout."""
+        """Whether latents start from a projection, so that no layout is needed."""
         return isinstance(self.init, str) and self.init not in layouts.NAMES
 
     @property
@@ -85,17 +83,17 @@ class Start:
 
 @dataclass(frozen=True)
 class Measured:
-    """What the data say before training."""
+    """Properties of the data, measured before training."""
 
     centre: Tensor  # [D]
     variance: float  # of a typical feature
-    scales: Tensor  # [2, D]: the smallest scale of each feature, and the one to start from, in units of √variance
-    units: Tensor  # what rows are divided by for the encoder: [] or [D]
-    noise: float  # σ² to start from
+    scales: Tensor  # [2, D]: the smallest scale of each feature and its initial scale, in units of √variance
+    units: Tensor  # the encoder divides rows by these: [] or [D]
+    noise: float  # the initial σ²
 
 
 def initialise(model: LatentModel, rows: ArrayRows, start: Start) -> None:
-    """Give a model its first numbers."""
+    """Give a model its initial values."""
     measured = measure(rows, start)
     layout = None if start.from_projection else make_layout(rows, measured.units, start)
     with progress_bar("encoder", fit_steps(layout), show=start.verbose) as update:
@@ -120,10 +118,10 @@ def initialise(model: LatentModel, rows: ArrayRows, start: Start) -> None:
 def measure(rows: ArrayRows, start: Start) -> Measured:
     """Mean, variance and scales of the data, in one pass."""
     mean, variances, ranges = moments(rows.array)
-    variance = float(variances.mean()) or 1.0  # constant data have no scale of their own
+    variance = float(variances.mean()) or 1.0  # constant data have no scale
     scales = first_scales(torch.as_tensor(variances / variance), torch.as_tensor(ranges / variance**0.5))
     units = variance**0.5 * (scales[1] if start.by_feature else torch.ones(()))
-    check_precision(np.where(ranges > 0, mean, 0.0), units.numpy(), rows.dtype)  # a constant has nothing to lose
+    check_precision(np.where(ranges > 0, mean, 0.0), units.numpy(), rows.dtype)  # a constant feature loses nothing
     return Measured(
         centre=torch.as_tensor(mean, dtype=rows.dtype, device=rows.device),
         variance=variance,
@@ -134,29 +132,29 @@ def measure(rows: ArrayRows, start: Start) -> Measured:
 
 
 def first_scales(variances: Tensor, ranges: Tensor) -> Tensor:
-    """The smallest scale of each feature and the one to start from, [2, D], from variances and ranges [D].
+    """The smallest scale of each feature and its initial scale, [2, D], from variances and ranges [D].
 
-    A feature starts from its standard deviation. If it hardly varies in training, its density would grow without end,
-    and new rows that differ in it would have almost none. So no scale is below a share of the feature's range or, where
-    it has no range, of the typical feature's deviation, which is the unit here.
+    The initial scale is the standard deviation. The density of a feature that hardly varies in training would grow
+    without limit, and new rows that differ in it would have almost no density. So no scale is below 2 % of the
+    feature's range or, if it is constant, of a typical feature's deviation, which is the unit here.
     """
-    least = LEAST_SCALE * torch.where(ranges > 0, ranges, torch.ones_like(ranges))
+    least = 0.02 * torch.where(ranges > 0, ranges, torch.ones_like(ranges))
     return torch.stack([least, torch.maximum(variances.sqrt(), least)])
 
 
 def first_noise(n_features: int, n_components: int) -> float:
-    """σ² to start from, in variances of the data.
+    """The initial σ², in variances of the data.
 
-    At first all is noise, and structure enters from the coarse to the fine. With nearly as many latent dimensions as
-    features it would never enter: each dimension costs a divergence from the prior at once, and what it explains is
-    shared by few features. So there the noise starts lower.
+    At first everything counts as noise, and training finds coarse structure before fine structure. With nearly as many
+    latent dimensions as features it would find none: each dimension pays its divergence from the prior at once, and
+    only few features gain from what it explains. In that case, the noise starts lower.
     """
     return min(1.0, max(0.1, n_features / (4 * n_components)))
 
 
 def check_precision(mean: NDArray[Any], units: NDArray[Any], dtype: torch.dtype) -> None:
-    """Raise InputError where rounding to `dtype` loses what values vary by, `units` [] or [D], around `mean` [D]."""
-    lost = np.abs(mean) * torch.finfo(dtype).eps / 2 > LOST * units
+    """Raise InputError if rounding to `dtype` loses the variation of values, `units` [] or [D], around `mean` [D]."""
+    lost = np.abs(mean) * torch.finfo(dtype).eps / 2 > 0.1 * units  # errors of a tenth of the deviation
     if lost.any():
         d = int(lost.argmax())
         raise InputError(
@@ -187,7 +185,7 @@ def make_layout(rows: ArrayRows, units: Tensor, start: Start) -> Layout:
 
 
 def subset_to_lay_out(rows: ArrayRows, start: Start) -> Tensor | None:
-    """Which rows are laid out; None is all."""
+    """Indices of the rows that get a place in the layout. None: all rows."""
     most = layouts.max_rows(start.init, rows.array.shape[1])
     if len(rows) <= most:
         return None
@@ -219,15 +217,15 @@ def start_decoder(model: LatentModel, rows: ArrayRows, measured: Measured, start
     if not start.own_kernel:
         some = torch.randperm(len(rows), generator=generator(start.seed, "kernel"))[:SUBSET].sort().values
         Z = model.encoder.position(rows.gather(some), some.to(rows.device))
-        # As a float the variance would pass through float32
+        # A Python float would be rounded to float32
         model.kernel.outputscale = torch.as_tensor(measured.variance, dtype=Z.dtype)
         model.kernel.base_kernel.lengthscale = Z.std(correction=0).clamp_min(1e-3)
 
 
 def settle(model: LatentModel, rows: ArrayRows, batch_size: int, seed: int, update: Callable[[int], None]) -> None:
-    """Fit everything but the encoder's means to the layout that these make: decoder, noise, and variances of q(z).
+    """Fit everything except the encoder's means to the layout: decoder, noise, and variances of q(z).
 
-    From a start where all is noise, the encoder would unlearn a layout before the decoder has learned to read it.
+    If the noise started high, the encoder would lose the layout before the decoder has learned to use it.
     """
     means, variances = model.encoder.mean_parameters(), model.encoder.variance_parameters()
     # The numbers of a table move by themselves, as far as their steps go; a network's weights move all rows at once
@@ -251,7 +249,7 @@ def settle(model: LatentModel, rows: ArrayRows, batch_size: int, seed: int, upda
 
 @contextmanager
 def _held(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
-    """No gradients for these parameters inside of the block."""
+    """Compute no gradients for these parameters inside the block."""
     for parameter in parameters:
         parameter.requires_grad_(False)
     try:

@@ -1,8 +1,8 @@
-"""Layouts: positions of rows that keep neighbours together, for the latents to start from.
+"""Layouts: positions of rows that keep neighbours together, as initial latents.
 
-A layout has a name and is repeatable by a seed, or any object with scikit-learn's `fit_transform` makes it. Large data
-are laid out by a random subset, from which the encoder generalises. "umap" and "tsne" need packages of the extra
-`layouts`, which are imported only where they are used.
+A layout is made by name, repeatably for a seed, or by any object with scikit-learn's `fit_transform`. For large data,
+only a random subset of the rows is used, and the encoder generalises from it. "umap" and "tsne" need packages of the
+extra `layouts`, which are imported only when they are used.
 """
 
 import copy
@@ -23,24 +23,23 @@ __all__ = ["NAMES", "check_installed", "fitted", "lay_out", "max_rows", "threads
 
 NAMES = ("spectral", "tsne", "umap")
 PACKAGES = {"tsne": ("openTSNE", "openTSNE"), "umap": ("umap", "umap-learn")}  # module, and its name for pip
-MAX_ROWS = 60_000  # minutes; the encoder hardly learns more from more rows
-SPECTRAL_ROWS = 5000  # a dense matrix: 200 MB, and a few seconds
-MAX_VALUES = 200_000_000  # of a subset: 800 MB in float32
+MAX_ROWS = 60_000  # takes minutes; the encoder hardly learns more from more rows
+SPECTRAL_ROWS = 5000  # a dense matrix: 200 MB, a few seconds
+MAX_VALUES = 200_000_000  # in a subset: 800 MB in float32
 
-NEIGHBOURS = 15  # UMAP's default; also the scale of a row's surroundings in the spectral layout
-COUPLING = 1e-6  # between any two rows, so that a graph in pieces has one layout
-PERPLEXITY = 30.0  # openTSNE's default
+NEIGHBOURS = 15  # UMAP's default; also used for the scales of the spectral layout
+COUPLING = 1e-6  # between any two rows, so that a disconnected graph has one layout
 
 Array = NDArray[np.floating[Any]]
 
 
 def max_rows(init: object, n_features: int) -> int:
-    """The largest number of rows that are laid out."""
+    """The largest number of rows in a layout."""
     return min(SPECTRAL_ROWS if init == "spectral" else MAX_ROWS, max(1000, MAX_VALUES // n_features))
 
 
 def check_installed(name: str) -> None:
-    """Raise InputError where a layout needs a package that is not installed."""
+    """Raise InputError if a layout needs a package that is not installed."""
     module, package = PACKAGES.get(name, ("sasgp", "sasgp"))
     if importlib.util.find_spec(module) is None:
         raise InputError(
@@ -62,12 +61,12 @@ def lay_out(init: Any, X: Array, n_components: int, seed: int) -> Array:
     n_components : int
         Q.
     seed : int
-        numpy's global random state is restored afterwards, whatever a package does with it.
+        NumPy's global random state is restored afterwards, whatever a package does with it.
     """
-    X = X - X.mean(0)  # distances are the same, and float32 keeps more of their digits
+    X = X - X.mean(0)  # distances stay the same, and float32 keeps more of their digits
     named = {"spectral": _spectral, "tsne": _tsne, "umap": lambda *how: _umap(*how).embedding_}
     if isinstance(init, str) and (len(X) <= 2 * NEIGHBOURS or not X.any()):
-        init = "spectral"  # where all rows are neighbours of all, the others fail
+        init = "spectral"  # the others fail if all rows are neighbours of all
     with _global_numpy_state_restored(seed), threads_kept():
         Z = named[init](X, n_components, seed) if isinstance(init, str) else _own(init, X, seed)
     Z = np.asarray(Z, np.float64)
@@ -106,9 +105,9 @@ def _own(layout: Any, X: Array, seed: int) -> Any:
 
 
 def _spectral(X: Array, n_components: int, seed: int) -> Array:
-    """Laplacian eigenmaps of a graph in which every row has its own scale (Zelnik-Manor & Perona, 2004).
+    """Laplacian eigenmaps of a graph in which each row has its own scale (Zelnik-Manor & Perona, 2004).
 
-    The weight between two rows is w_ij = exp(−‖x_i − x_j‖² / s_i s_j), with s_i the distance of the 15th neighbour.
+    The weight between two rows is w_ij = exp(−‖x_i − x_j‖² / s_i s_j), with s_i the distance to the 15th neighbour.
     """
     from sklearn.manifold import spectral_embedding
     from sklearn.metrics import euclidean_distances
@@ -118,11 +117,11 @@ def _spectral(X: Array, n_components: int, seed: int) -> Array:
     s = np.sqrt(np.partition(squares, min(NEIGHBOURS, N - 1), axis=1)[:, min(NEIGHBOURS, N - 1)])
     s = np.maximum(s, 1e-6 * s.max() or 1.0)  # a row with 15 copies of itself has no scale
     W = np.exp(-squares / np.outer(s, s)) + COUPLING
-    # Of few rows scikit-learn computes all eigenvectors, where it is told lobpcg
+    # For few rows, scikit-learn computes all eigenvectors if it is told lobpcg
     solver = "lobpcg" if N <= 5 * (Q + 1) else "arpack"
     Z = spectral_embedding(W, n_components=Q, eigen_solver=solver, random_state=seed)
-    Z /= np.maximum(Z.std(0), np.finfo(float).tiny)  # an eigenvector has no length of its own
-    return np.pad(Z, ((0, 0), (0, Q - Z.shape[1])))  # Q rows or fewer have no more dimensions
+    Z /= np.maximum(Z.std(0), np.finfo(float).tiny)  # the length of an eigenvector means nothing
+    return np.pad(Z, ((0, 0), (0, Q - Z.shape[1])))  # Q rows or fewer span fewer dimensions
 
 
 def _tsne(X: Array, n_components: int, seed: int) -> Any:
@@ -136,27 +135,27 @@ def _tsne(X: Array, n_components: int, seed: int) -> Any:
         )
     return TSNE(
         n_components=n_components,
-        perplexity=min(PERPLEXITY, (len(X) - 1) / 3),
+        perplexity=min(30.0, (len(X) - 1) / 3),  # openTSNE's default, if there are enough rows
         random_state=seed,
     ).fit(X)
 
 
 def _umap(X: Array, n_components: int, seed: int) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ImportWarning)  # that there is no tensorflow
+        warnings.simplefilter("ignore", ImportWarning)  # about missing tensorflow
         from umap import UMAP
 
     return UMAP(
         n_components=n_components,
         n_neighbors=NEIGHBOURS,
         random_state=seed,
-        n_jobs=1,  # UMAP needs it for a seed to count, and warns without it
+        n_jobs=1,  # UMAP needs this for a seed to have an effect, and warns without it
     ).fit(X.astype(np.float32))
 
 
 @contextmanager
 def _global_numpy_state_restored(seed: int) -> Iterator[None]:
-    """Seed and restore numpy's global state, from which some packages draw although they were given a seed."""
+    """Seed and restore NumPy's global state, because some packages draw from it although they were given a seed."""
     before = np.random.get_state()  # noqa: NPY002
     np.random.seed(seed)  # noqa: NPY002
     try:

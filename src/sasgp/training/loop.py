@@ -1,11 +1,11 @@
-"""The training loop: batches, Adam, schedule, several processes, trouble. It knows nothing about Gaussian processes.
+"""The training loop: batches, Adam, schedule, several processes, failing steps. It knows no Gaussian processes.
 
-`Training` is iterated over: it yields a record after every epoch, and None in the middle of one where `pause` asks for
-it, so that its caller decides what to show, when to save and when to stop. At every such moment `state_dict` says all
-that another process needs to go on to the same bits.
+`Training` is an iterable. It yields a record after every epoch, and None within an epoch if `pause` asks for it, so
+that the caller decides what to show, when to save and when to stop. At each of these moments `state_dict` holds all
+that another process needs to go on with the same bits.
 
-All randomness is an argument: batches come from a generator made from (seed, epoch), a step's noise from one made from
-(seed, rank, step). Nothing draws from torch's global state, so there is no random state to save.
+All randomness is an argument: batches come from a generator made from (seed, epoch), the noise of a step from one made
+from (seed, rank, step). Nothing draws from torch's global state, so there is no random state to save.
 """
 
 import hashlib
@@ -22,23 +22,22 @@ from torch import Tensor, nn
 
 __all__ = ["Alone", "DivergedError", "Epoch", "Ranks", "Rows", "Training", "generator", "one_cycle", "train"]
 
-# Trouble: a step whose loss or gradient is not finite is dropped
-IN_A_ROW = 5  # such steps until training returns to the last good state ...
+# A step whose loss or gradient is not finite is dropped
+IN_A_ROW = 5  # after so many in a row, training returns to the last good state ...
 LOWER = 0.3  # ... with this factor on the learning rate
-MAX_RETURNS = 4  # .3⁴ = .008 of the learning rate: whatever is wrong then, it is not that
-GOOD_STEPS = 100  # without trouble make a good state: a copy then costs a thousandth of the time
+MAX_RETURNS = 4  # .3⁴ = .008 of the learning rate: if that does not help, the learning rate is not the problem
+GOOD_STEPS = 100  # steps in a row that make a good state: often enough, and copying it takes a thousandth of the time
 
 
 class DivergedError(ArithmeticError):
-    """Training that meets no finite numbers any more. The message says which quantity, and what the model says."""
+    """Training gives no finite numbers any more. The message says which are not finite, and what the model reports."""
 
 
 class Rows(Protocol):
-    """The training data as the loop sees it: a number of rows, any of which can be asked for.
+    """The training data as the loop sees them: rows that can be read by index.
 
-    Where reading costs time, two methods more are used: `segments(generator)` yields all indices in a random order that
-    suits the disk, a segment at a time, and `stream(batches)` yields the indices and the rows of one batch after the
-    other.
+    Data that are slow to read may have two more methods: `segments(generator)` yields all indices in a random order
+    that suits the disk, one segment at a time, and `stream(batches)` yields the indices and the rows of each batch.
     """
 
     def __len__(self) -> int: ...
@@ -55,11 +54,11 @@ class Ranks(Protocol):
     world: int
 
     def mean_(self, tensors: Sequence[Tensor]) -> None:
-        """Replace every tensor by its mean over the processes."""
+        """Replace each tensor with its mean over the processes."""
         ...
 
     def sum_(self, tensor: Tensor) -> None:
-        """Replace a tensor by its sum over the processes."""
+        """Replace a tensor with its sum over the processes."""
         ...
 
 
@@ -77,9 +76,9 @@ class Alone:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch did. `loss` is its mean over the steps, of which `dropped` were left out for not being finite.
+    """The record of one epoch. `loss` is the mean over its steps, except the `dropped` ones, which were not finite.
 
-    `monitored` is what the model reports of itself.
+    `monitored` holds the numbers that the model reports.
     """
 
     epoch: int
@@ -93,7 +92,7 @@ class Epoch:
 
 @dataclass
 class Position:
-    """Where training stands. `batch` counts what all processes did of this epoch, so that their number may change."""
+    """How far training is. `batch` counts those of all processes in this epoch, so that their number may change."""
 
     epoch: int = 0
     batch: int = 0
@@ -102,15 +101,15 @@ class Position:
     sum_of_losses: float = 0.0  # of this epoch
     n_losses: int = 0
     dropped: int = 0
-    last_loss: float = math.nan  # of an epoch: stands in where every step of the next one is dropped
+    last_loss: float = math.nan  # of an epoch: used again if all steps of the next one are dropped
     bad_in_a_row: int = 0
     returns: int = 0
-    good_steps: int = 0  # since the last trouble or good state
+    good_steps: int = 0  # since the last dropped step or good state
     factor: float = 1.0  # on the learning rate
 
 
 def generator(*key: int | str) -> torch.Generator:
-    """A CPU random generator that depends on the key alone, so that step 1000 can be drawn without steps 0 to 999."""
+    """A CPU random generator that depends only on the key, so that step 1000 can be drawn without steps 0 to 999."""
     digest = hashlib.blake2b("/".join(map(str, key)).encode(), digest_size=8).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
 
@@ -135,10 +134,10 @@ def batches(
     group: int = 1,
     at_least: int = 0,
 ) -> Iterator[Tensor]:
-    """Row indices of an epoch's batches: every row at least once, every batch of full size and a uniform draw.
+    """Row indices of the batches of an epoch. Each row occurs at least once; each batch is full and a uniform draw.
 
-    What the last batch lacks is filled up from the start of the same permutation, whose rows it cannot hold yet. With
-    fewer rows than batch_size a batch is all of them.
+    The last batch is filled up from the start of the same permutation, with rows that it does not hold yet. With fewer
+    rows than batch_size, a batch has all of them.
 
     Parameters
     ----------
@@ -146,12 +145,11 @@ def batches(
     segments : callable, optional
         Yields the permutation piece by piece. By default it is one piece, a uniform permutation of all rows.
     first : int
-        Batches to leave out at the start: they were done before.
+        Batches to skip at the start, because they were done before.
     group : int
-        The number of those that follow is a multiple of this, so that every process has as many.
+        The number of batches after these is a multiple of `group`, so that all processes have equally many.
     at_least : int
-        Batches of the whole epoch, where that is more than the rows make: a process with a smaller share of the rows
-        has as many as the others.
+        The least number of batches in the epoch, so that a process with fewer rows has as many batches as the others.
     """
     batch_size = min(batch_size, n_rows)
     n_batches = max(math.ceil(n_rows / batch_size), at_least)
@@ -168,7 +166,7 @@ def batches(
                 yield rest[:batch_size]
             rest, done = rest[batch_size:], done + 1
     while done < n_batches:
-        # What is left over is filled up from the start; whole batches more are drawn anew, each with its own active set
+        # An incomplete batch is filled up from the start. Further batches are new draws, each with its own active set
         again = head if len(rest) else head[torch.randperm(len(head), generator=draw)]
         if done >= first:
             yield torch.cat([rest, again])[:batch_size]
@@ -176,27 +174,27 @@ def batches(
 
 
 class Training:
-    """Trains `model`, yielding after every epoch.
+    """Trains `model`, and yields after every epoch.
 
     Parameters
     ----------
     model : Module
-        `model(X, rows, n_total, generator)` returns the loss of a batch; an ArithmeticError counts as one that is not
-        finite. A method `monitor()`, where there is one, returns numbers for the record, and `diagnose(X, rows)` for
-        the message when training fails.
+        `model(X, rows, n_total, generator)` returns the loss of a batch; an ArithmeticError counts as a loss that is
+        not finite. Two methods are optional: `monitor()` returns numbers for the record, `diagnose(X, rows)` those
+        for the message if training fails.
     data : Rows
-        Where the rows come from.
+        The rows to train on.
     groups : sequence of mappings
-        Parameter groups for Adam, each with its `lr`: the peak of the schedule. A group with `rows=True` holds one
-        entry for every row of data. Each process owns a random share of the rows then, and moves their entries alone.
+        Parameter groups for Adam, each with its `lr`: the peak of the schedule. A group with `rows=True` has one entry
+        per row of data. Each process then owns a random share of the rows, and only it moves their entries.
     batch_size, max_epochs, seed : int
-        A batch holds at most as many rows as there are. With several processes each takes such a batch in every step.
+        A batch holds at most as many rows as there are. With several processes, each takes its own batch in every step.
     schedule : callable
         Maps the progress of training, 0 to 1, to a factor on every group's learning rate.
     on_step : callable, optional
         Called with (step, total steps, mean loss of this epoch) after each step.
     pause : callable, optional
-        Asked after each step; where it is true in any process, all yield None.
+        Called after each step. If it returns True in any process, all of them yield None.
     ranks : Ranks
         The processes that train together. Each estimates the objective of all rows from its own batch; the mean of
         their gradients is the gradient of the mean estimate.
@@ -231,7 +229,7 @@ class Training:
         N, world = len(data), self.ranks.world
         self.owned: Tensor | None = None
         if self.by_row:
-            # Shares are random, so a batch from one is a uniform draw from all N rows, and its weights are those of N
+            # Shares are random, so a batch from one is a uniform draw from all N rows, with the weights of N rows
             order = torch.randperm(N, generator=generator(seed, "share", world))
             self.owned = torch.zeros(N, dtype=torch.bool).index_fill_(0, order[self.ranks.rank :: world], True)
             self.batch_size = min(batch_size, N // world)
@@ -241,12 +239,12 @@ class Training:
             self.n_batches = math.ceil(N / self.batch_size)
         self.total_steps = max_epochs * math.ceil(self.n_batches / world)
         self.position = Position()
-        self.good: dict[str, Any] | None = None  # the last good state, None where it is the present one
+        self.good: dict[str, Any] | None = None  # the last good state, None if it is the present one
 
     # ---------------------------------------------------------------------------------------------- state
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to go on. Every process must call it; what it holds does not depend on their number."""
+        """All that is needed to go on. All processes must call it. The state does not depend on their number."""
         self._collect()
         return {"position": asdict(self.position), **self._tensors(), "good": self.good}
 
@@ -260,7 +258,7 @@ class Training:
         return {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}
 
     def _collect(self) -> None:
-        """Make rows' entries, of which each process moves its own, the same everywhere."""
+        """Give all processes the same entries of rows, of which each process moves only its own."""
         if self.owned is None:
             return
         for parameter in self.by_row:
@@ -313,7 +311,7 @@ class Training:
         return ((rows, self.data.gather(rows)) for rows in plan)
 
     def _plan(self) -> Iterator[Tensor]:
-        """Batches of this process in the rest of the epoch."""
+        """The batches of this process in the rest of the epoch."""
         here, rank, world = self.position, self.ranks.rank, self.ranks.world
         segments = getattr(self.data, "segments", None)
         key = (self.batch_size, self.seed, here.epoch)
@@ -329,11 +327,11 @@ class Training:
             *key,
             segments=lambda draw: (segment[owned[segment]] for segment in whole(draw)),
             first=here.batch // world,
-            at_least=self.n_batches // world,  # shares differ by a row at the most, and that may be a batch
+            at_least=self.n_batches // world,  # shares differ by at most one row, which may need one more batch
         )
 
     def _step(self, X: Tensor, rows: Tensor, n_total: int) -> bool:
-        """One step, or none where its numbers are not finite. Returns whether some process wants a pause."""
+        """Take one step, or drop it if its numbers are not finite. Returns whether some process wants a pause."""
         here = self.position
         if self.good is None and here.good_steps == 0:
             self._collect()
@@ -344,21 +342,21 @@ class Training:
             loss = self.model(X, rows, n_total, generator(self.seed, self.ranks.rank, here.step))
             loss.backward()
             loss = loss.detach()
-        except ArithmeticError as error:  # a matrix that has no factor, for one: what other processes see as NaN
+        except ArithmeticError as error:  # such as a matrix without a factor; other processes see NaN
             loss, reason = torch.full((), math.nan, dtype=X.dtype, device=X.device), str(error)
         paused = self.pause is not None and self.pause()
         if self.ranks.world > 1:
             for parameter in self.parameters:
                 parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             flag = loss.new_tensor(float(paused))
-            # The mean of NaN and anything is NaN: all processes drop the same step
+            # A mean with NaN in it is NaN, so all processes drop the same step
             self.ranks.mean_([*(p.grad for p in self.shared if p.grad is not None), loss, flag])
             for parameter in self.by_row:
-                # (1/W) Σ_r L̂_r has this row in one L̂_r alone
+                # In (1/W) Σ_r L̂_r, only one L̂_r has this row
                 assert parameter.grad is not None
                 parameter.grad /= self.ranks.world
             paused = bool(flag)
-        # A rank's rows are its own: that their gradient is finite is for all to know
+        # Only one process has the gradient of a row, but all must know whether it is finite
         known = [p for p in self.parameters if p.grad is not None]
         norms = torch._foreach_norm([p.grad for p in known if p.grad is not None]) if known else ()
         if self.by_row:
@@ -380,7 +378,7 @@ class Training:
         return paused
 
     def _return(self, trouble: Callable[[], str]) -> None:
-        """Back to the last good state with a lower learning rate; the rows go on, lest the same ones fail again."""
+        """Return to the last good state with a lower learning rate. Training goes on with the next rows."""
         here = self.position
         if here.returns == MAX_RETURNS:
             raise DivergedError(trouble())
@@ -394,20 +392,21 @@ class Training:
     ) -> str:
         here = self.position
         bad = [self.names.get(id(p), "?") for p, size in zip(parameters, sizes, strict=True) if not math.isfinite(size)]
-        what = f"a loss of {loss}" if not math.isfinite(loss) else f"a gradient that is not, in {', '.join(bad[:5])}"
+        gradient = f"The gradient of {', '.join(bad[:5])} was not finite"
+        what = gradient if math.isfinite(loss) else f"The loss was {loss}"
         diagnose = getattr(self.model, "diagnose", None)
         known = diagnose(X, rows) if diagnose is not None else getattr(self.model, "monitor", dict)()
         says = ", ".join(f"{name} {value:.3g}" for name, value in known.items())
         return (
-            f"Expected finite numbers from step {here.step}. Got {what}, {IN_A_ROW} times in a row, after "
-            f"{here.returns} returns to an earlier state and with the learning rate at {here.factor:.2g} of what was "
-            f"asked for.{f' The model has {says}.' if says else ''}{f' {reason}' if reason else ''} "
+            f"Training failed at step {here.step}. {what}, {IN_A_ROW} times in a row, although training returned to an "
+            f"earlier state {here.returns} times and lowered the learning rate to {here.factor:.2g} of its setting."
+            f"{f' The model has {says}.' if says else ''}{f' {reason}' if reason else ''} "
             "Use dtype='float64' or a smaller learning rate, and look for extreme values in the data."
         )
 
 
 def train(model: nn.Module, data: Rows, groups: Sequence[Mapping[str, Any]], **options: Any) -> Iterator[Epoch]:
-    """Train from the start to the end, yielding after every epoch; the arguments are those of `Training`."""
+    """Train from start to end, and yield after every epoch. The arguments are those of `Training`."""
     for epoch in Training(model, data, groups, **options):
         if epoch is not None:
             yield epoch

@@ -12,19 +12,19 @@ from functools import cache
 
 __all__ = ["keep_freed_memory"]
 
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # mallopt's names for them
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # parameters of mallopt
 KEPT = 1 << 30  # bytes: freed blocks up to this size are kept
-AFTERWARDS = 32 << 20  # where glibc's own adaptive threshold ends, which any mallopt switches off
+AFTERWARDS = 32 << 20  # largest value of glibc's adaptive threshold, which any call of mallopt turns off
 
 
 @contextmanager
 def keep_freed_memory() -> Iterator[None]:
-    """Keep freed memory inside of the block, then return what is free. Does nothing without glibc."""
+    """Keep freed memory inside the block, then return what is free. Does nothing without glibc."""
     library = _glibc()
     if library is None:
         yield
         return
-    if not library.mallopt(MMAP_THRESHOLD, KEPT):  # older ones have 32 MiB for a limit
+    if not library.mallopt(MMAP_THRESHOLD, KEPT):  # older versions allow 32 MiB at most
         library.mallopt(MMAP_THRESHOLD, AFTERWARDS)
     library.mallopt(TRIM_THRESHOLD, KEPT)
     try:
@@ -40,4 +40,4 @@ def _glibc() -> ctypes.CDLL | None:
     if sys.platform != "linux":
         return None
     library = ctypes.CDLL(None)
-    return library if hasattr(library, "gnu_get_libc_version") else None  # other libraries have no mallopt, or a stub
+    return library if hasattr(library, "gnu_get_libc_version") else None  # others have no mallopt, or an empty one

@@ -1,4 +1,4 @@
-"""Progress bars, on standard error and only where it is a terminal (or a notebook)."""
+"""Progress bars, on standard error and only in a terminal or a notebook."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -11,22 +11,22 @@ __all__ = ["progress_bar", "rank_of_process"]
 
 
 def rank_of_process() -> int:
-    """The number that torchrun gave to this process; 0 where there is no torchrun. Only that one shows and writes."""
+    """The number that torchrun gave to this process; 0 without torchrun. Only process 0 shows and writes."""
     return int(os.environ.get("RANK", "0")) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else 0
 
 
 @contextmanager
 def progress_bar(description: str, total: int | None, *, show: bool = True) -> Iterator[Callable[..., None]]:
-    """A bar for `total` units of work. Yields `update(completed, note="")`; with show=False it does nothing.
+    """A bar for `total` units of work. Yields `update(completed, note="")`, which does nothing with show=False.
 
-    With total=None nobody knows how long it takes: the bar shows that something is going on, and for how long.
+    With total=None, the amount of work is unknown: the bar shows only that work goes on, and the time so far.
     """
     console = Console(stderr=True)
     if rank_of_process() or not (show and (console.is_terminal or console.is_jupyter)):
         yield lambda completed, note="": None
         return
     ends = (TimeElapsedColumn(),) if total is None else (TimeRemainingColumn(compact=True), TextColumn("left"))
-    columns = (  # 80 characters in all, with the longest note that training has
+    columns = (  # 80 characters in all, with the longest note of training
         TextColumn("{task.description}"),
         BarColumn(bar_width=12),
         TextColumn("{task.fields[note]}"),

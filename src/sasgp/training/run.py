@@ -1,4 +1,4 @@
-"""A training run around the loop: history, held-out loss, checkpoints, signals, several processes.
+"""A training run: the loop with history, held-out loss, checkpoints, signals and several processes.
 
 The loop itself (`sasgp.training.loop`) knows no history, files or signals.
 """
@@ -23,7 +23,7 @@ __all__ = ["Plan", "TrainingRun", "default_epochs"]
 
 MAX_EPOCHS = 1000
 
-Record = dict[str, Any]  # of an epoch: its number, loss, noise and so on
+Record = dict[str, Any]  # the numbers of one epoch: epoch, loss, noise and so on
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Plan:
     Parameters
     ----------
     batch_size : int
-        B, of every process.
+        B, per process.
     max_epochs : int or None
-        None takes `default_epochs`.
+        None: `default_epochs` decides.
     learning_rate, hyper_learning_rate : float
         Peaks of the schedule, for the encoder and for everything else.
     early_stopping : int or None
@@ -55,7 +55,7 @@ class Plan:
 
 
 def default_epochs(steps_per_epoch: int) -> int:
-    """As many epochs as make about 1000 steps, but at least 3 and at most 1000."""
+    """The number of epochs that makes about 1000 steps, but at least 3 and at most 1000."""
     return min(max(3, math.ceil(1000 / steps_per_epoch)), MAX_EPOCHS)
 
 
@@ -71,9 +71,9 @@ class TrainingRun:
     ranks : Ranks
         The processes that train together.
     checkpointer : Checkpointer
-        Where checkpoints go, if anywhere. Rank 0 writes them.
+        Writes checkpoints, in rank 0, if it has a path.
     fingerprint : mapping
-        Of data and settings, for the checkpoint.
+        The fingerprint of data and settings, for the checkpoint.
     history : list
         One record per epoch is added to it.
     held_out_loss : callable, optional
@@ -180,7 +180,7 @@ class TrainingRun:
             self.on_epoch(record)
 
     def _save_if_due(self, epoch: Epoch | None) -> None:
-        """Write a checkpoint where one is due, where a signal asks for an end, and at the end."""
+        """Write a checkpoint if one is due, if a signal asks to stop, and at the end."""
         device, position = self.rows.device, self.training.position
         last = self.out_of_patience or position.epoch == self.epochs
         stop = anywhere(self.ranks, bool(self.signals.caught), device)
@@ -199,12 +199,12 @@ class TrainingRun:
             "history": self.history,
             "best": self.best,
             "anchor": None if anchor is None else anchor.state(),
-            "training": self.training.state_dict(),  # in every process: each has a part
+            "training": self.training.state_dict(),  # called in all processes, as each has a part
         }
         written = self.checkpointer.save(state) if self.first and self.checkpointer.path is not None else False
-        return anywhere(self.ranks, written, self.rows.device)  # all wait: none may go on before the file is there
+        return anywhere(self.ranks, written, self.rows.device)  # all processes wait until the file is there
 
     def _checkpoint_left(self, written: bool) -> Path | None:
-        """The checkpoint that a stop leaves: this one, or an older one where it could not be written."""
+        """The checkpoint that is left after a stop: this one, or an older one if it could not be written."""
         path = self.checkpointer.path
         return path if written or (path is not None and path.exists()) else None
