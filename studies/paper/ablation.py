@@ -22,24 +22,24 @@ __all__ = ["FirstTerm", "SecondTerm"]
 class FirstTermModel(SASModel):
     """N/A · [ F + Σ_{n∈A} log p(z_n) ]: the exact GP-LVM of the active set alone, for all N rows."""
 
-    def forward(self, X: Tensor, rows: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
+    def forward(self, X: Tensor, index: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
         """Negative objective in nats per value."""
         A = self.active_set_size
         assert A is not None
         # B = N = A leaves no rest. The loss is per value, so that the factor N/A is in it already
-        return super().forward(X[:A], rows[:A], A, generator)
+        return super().forward(X[:A], index[:A], A, generator)
 
 
 class SecondTermModel(SASModel):
     """L̂(N) − L̂(A) = (N−A)/(B−A) · S + (N−A)/B · Σ_{n∈batch} log p(z_n): the active set only predicts."""
 
-    def forward(self, X: Tensor, rows: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
+    def forward(self, X: Tensor, index: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
         """Negative objective in nats per value."""
         A, state = self.active_set_size, generator.get_state()
         assert A is not None
-        whole = super().forward(X, rows, n_total, generator)
+        whole = super().forward(X, index, n_total, generator)
         generator.set_state(state)  # the same noise and the same draw of z in both
-        return whole - A / n_total * super().forward(X, rows, A, generator)
+        return whole - A / n_total * super().forward(X, index, A, generator)
 
 
 @dataclass(eq=False, repr=False)

@@ -123,14 +123,14 @@ class _Near(Encoder):
         super().__init__()
         self.places = places
 
-    def forward(self, X, rows=None):
+    def forward(self, X, index=None):
         return self.places, torch.full_like(self.places, 0.01)
 
 
 class _Far(Encoder):
     """An encoder that is always wrong."""
 
-    def forward(self, X, rows=None):
+    def forward(self, X, index=None):
         return torch.full((len(X), 2), 3.0, dtype=X.dtype), torch.full((len(X), 2), 0.01, dtype=X.dtype)
 
 

@@ -188,8 +188,8 @@ class Fixed(Encoder):
         super().__init__()
         self.mu, self.var = torch.nn.Parameter(torch.tensor(mu)), var
 
-    def forward(self, X, rows=None, generator=None):
-        return self.mu[rows], None if self.var is None else self.var[rows]
+    def forward(self, X, index=None, generator=None):
+        return self.mu[index], None if self.var is None else self.var[index]
 
 
 def decoder(encoder, active_set_size):

@@ -18,8 +18,8 @@ class Quadratic(nn.Module):
         super().__init__()
         self.w, self.jitter, self.seen = nn.Parameter(torch.zeros(D, dtype=torch.float64)), jitter, []
 
-    def forward(self, X, rows, n_total, generator):
-        self.seen.append((rows.clone(), n_total, self.training))
+    def forward(self, X, index, n_total, generator):
+        self.seen.append((index.clone(), n_total, self.training))
         noise = self.jitter * torch.randn(X.shape, generator=generator, dtype=X.dtype)
         return 0.5 * (self.w - X - noise).square().sum(1).mean()
 
@@ -59,9 +59,9 @@ def test_every_step_draws_from_a_generator_of_its_own(X):
     drawn = []
 
     class Draws(Quadratic):
-        def forward(self, X, rows, n_total, generator):
+        def forward(self, X, index, n_total, generator):
             drawn.append(torch.rand((), generator=generator).item())
-            return super().forward(X, rows, n_total, generator)
+            return super().forward(X, index, n_total, generator)
 
     run(X, Draws(3), max_epochs=2, seed=7)
     assert drawn == [torch.rand((), generator=generator(7, 0, step)).item() for step in range(6)]

@@ -30,7 +30,7 @@ class Line(nn.Module):
         super().__init__()
         self.w, self.bad, self.n = nn.Parameter(torch.zeros(3, dtype=torch.float64)), set(bad), 0
 
-    def forward(self, X, rows, n_total, generator):
+    def forward(self, X, index, n_total, generator):
         self.n += 1
         noise = 0.3 * torch.randn(X.shape, generator=generator, dtype=X.dtype)
         loss = 0.5 * (self.w - X - noise).square().sum(1).mean()
@@ -84,8 +84,8 @@ def test_a_bad_step_is_dropped_and_counted(X):
 
 def test_a_gradient_that_is_not_finite_counts_as_well(X):
     class Root(Line):
-        def forward(self, X, rows, n_total, generator):
-            return super().forward(X, rows, n_total, generator) + (self.w - self.w).sum().abs().sqrt()  # ∞ · 0 at 0
+        def forward(self, X, index, n_total, generator):
+            return super().forward(X, index, n_total, generator) + (self.w - self.w).sum().abs().sqrt()  # ∞ · 0 at 0
 
     with pytest.raises(DivergedError, match="The gradient of w was not finite"):
         list(training(Root(), X, max_epochs=10))

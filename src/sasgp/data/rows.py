@@ -100,13 +100,13 @@ class ArrayRows:
         }
         return rows
 
-    def gather(self, rows: Tensor) -> Tensor:
+    def gather(self, index: Tensor) -> Tensor:
         """Rows by index, [B] → [B, D]."""
-        rows = rows if self.indices is None else self.indices[rows]
+        index = index if self.indices is None else self.indices[index]
         if self.tensor is not None:
-            return self.tensor.index_select(0, rows.to(self.device)).to(self.dtype)
-        index = rows.numpy()
-        return self._converted(self.array[index] if self.reader is None else self.reader.take(index))
+            return self.tensor.index_select(0, index.to(self.device)).to(self.dtype)
+        wanted = index.numpy()
+        return self._converted(self.array[wanted] if self.reader is None else self.reader.take(wanted))
 
     def blocks(self, size: int) -> Iterator[Tensor]:
         """All rows in order, `size` at a time. Rows that are not in memory are read ahead."""

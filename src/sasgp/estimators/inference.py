@@ -78,8 +78,8 @@ class Locator:
         return max(1, self.posterior.block_size // N_STARTS)
 
     @torch.no_grad()
-    def __call__(self, X: Tensor, rows: Tensor, *, spread: bool = False) -> tuple[Tensor, Tensor | None]:
-        """Latents [M, Q] of rows X [M, D] with the indices `rows` and, if asked for, F [M, Q, Q] of z ~ N(z*, F Fᵀ).
+    def __call__(self, X: Tensor, index: Tensor, *, spread: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Latents [M, Q] of rows X [M, D] with the numbers `index` and, if asked for, F [M, Q, Q] of z ~ N(z*, F Fᵀ).
 
         F comes from the encoder if z* does. Otherwise it comes from the curvature at z*, because the encoder's variance
         belongs to another place.
@@ -87,9 +87,9 @@ class Locator:
         starts = [start(X) for start in self.starts]
         if self.encodes:
             if not self.steps and spread:
-                Z, var = self.encoder(X, rows)
+                Z, var = self.encoder(X, index)
                 return Z, None if var is None else torch.diag_embed(var.sqrt())
-            Z = self.encoder.position(X, rows)
+            Z = self.encoder.position(X, index)
         else:
             Z = refine(self.posterior, X, torch.cat(starts, 1), 80)
         if self.steps and self.weight:

@@ -30,12 +30,12 @@ class Anchor:
         self.targets, self.rows, self.n_rows, self.weight = targets, rows, n_rows, weight
         self.place = None if rows is None else places(rows, n_rows).to(targets.device)
 
-    def __call__(self, mu: Tensor, rows: Tensor) -> Tensor:
+    def __call__(self, mu: Tensor, index: Tensor) -> Tensor:
         """The cost [B] of latents mu [B, Q] of these rows. Rows outside the layout cost nothing."""
-        rows = rows.to(mu.device)
+        index = index.to(mu.device)
         if self.place is None:
-            return self.weight * distance_cost(mu, self.targets[rows])
-        place = self.place[rows]
+            return self.weight * distance_cost(mu, self.targets[index])
+        place = self.place[index]
         return self.weight * distance_cost(mu, self.targets[place]) * (place >= 0)
 
     def state(self) -> dict[str, Any]:

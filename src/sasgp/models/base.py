@@ -111,14 +111,14 @@ class LatentModel(nn.Module):
         """Everything that is learned except the encoder."""
         raise NotImplementedError
 
-    def forward(self, X: Tensor, rows: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
+    def forward(self, X: Tensor, index: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
         """The loss: the negative objective in nats per value, estimated from a batch X [B, D] of n_total rows."""
         raise NotImplementedError
 
     def parameter_groups(self, learning_rate: float, hyper_learning_rate: float) -> list[dict[str, Any]]:
         """Groups for Adam: the encoder, then everything else."""
         return [
-            {"params": list(self.encoder.parameters()), "lr": learning_rate, "rows": not self.encoder.amortised},
+            {"params": list(self.encoder.parameters()), "lr": learning_rate, "by_row": not self.encoder.amortised},
             {"params": self.decoder_parameters, "lr": hyper_learning_rate},
         ]
 
@@ -126,16 +126,16 @@ class LatentModel(nn.Module):
         """Numbers for the progress bar and the history."""
         return {"noise": float(self.feature_noise.detach().mean())}
 
-    def draw_latents(self, X: Tensor, rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def draw_latents(self, X: Tensor, index: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Latents [B, Q] of a batch, and the term that each adds to the objective, [B].
 
         The term is −KL[q(z) ‖ N(0, I)] or log N(z | 0, I). If there is an anchor, the cost of leaving the layout is
         subtracted, and the objective is no longer a bound on the evidence.
         """
         seen = blurred(X, self.encoder, self.encoder_noise, self.feature_noise, generator)
-        mu, var = self.encoder(seen, rows)
+        mu, var = self.encoder(seen, index)
         Z, log_prior = drawn(mu, var, generator)
-        return Z, log_prior if self.anchor is None else log_prior - self.anchor(mu, rows)
+        return Z, log_prior if self.anchor is None else log_prior - self.anchor(mu, index)
 
 
 def drawn(mu: Tensor, var: Tensor | None, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -26,17 +26,17 @@ MIN_VARIANCE = 1e-8  # keeps log var finite if softplus underflows
 class Encoder(nn.Module):
     """The interface of all encoders: the mean [B, Q] of q(z) and its variance [B, Q], None for point latents.
 
-    `rows` are the indices of training rows; only a Table needs them.
+    `index` [B] are the numbers of training rows; only a Table needs them.
     """
 
     amortised = True  # whether it can encode new rows
 
-    def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def forward(self, X: Tensor, index: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         raise NotImplementedError
 
-    def position(self, X: Tensor, rows: Tensor | None = None) -> Tensor:
+    def position(self, X: Tensor, index: Tensor | None = None) -> Tensor:
         """Only the mean of q(z), [B, Q]."""
-        return self(X, rows)[0]
+        return self(X, index)[0]
 
     def mean_parameters(self) -> list[nn.Parameter]:
         """What the mean of q(z) is made of, as far as it is learned."""
@@ -151,11 +151,11 @@ class Network(Encoder):
             last.bias.fill_(float(_softplus_inverse(torch.tensor(INITIAL_VARIANCE))))
         return self
 
-    def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def forward(self, X: Tensor, index: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         X = self._standardised(X)
         return self.mu(X), None if self.raw_var is None else _variance(self.raw_var(X))
 
-    def position(self, X: Tensor, rows: Tensor | None = None) -> Tensor:
+    def position(self, X: Tensor, index: Tensor | None = None) -> Tensor:
         """Only the mean of q(z), [B, Q]: half of the work if there is a network for the variance."""
         return self.mu(self._standardised(X))
 
@@ -237,9 +237,9 @@ class Table(Encoder):
         initial = _softplus_inverse(torch.full_like(Z, INITIAL_VARIANCE))
         self.raw_var = nn.Parameter(initial) if variance else None
 
-    def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        assert rows is not None, "a Table knows only the rows that it was trained on"
-        return self.mu[rows], None if self.raw_var is None else _variance(self.raw_var[rows])
+    def forward(self, X: Tensor, index: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        assert index is not None, "a Table knows only the rows that it was trained on"
+        return self.mu[index], None if self.raw_var is None else _variance(self.raw_var[index])
 
     def keep(self, dims: Sequence[int]) -> None:
         self.mu = nn.Parameter(self.mu[:, dims])
@@ -255,7 +255,7 @@ class Custom(Encoder):
         self.n_components = n_components
         self.variance = variance
 
-    def forward(self, X: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def forward(self, X: Tensor, index: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         out = self.module(X)
         mu, var = out if isinstance(out, tuple) else (out, None)
         name, expected = type(self.module).__name__, (len(X), self.n_components)

@@ -121,10 +121,10 @@ class InducingModel(SASModel):
         """Everything that gradients teach except the encoder."""
         return [*super().decoder_parameters, self.Z]
 
-    def forward(self, X: Tensor, rows: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
+    def forward(self, X: Tensor, index: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
         """The negative bound in nats per value, estimated from a batch. In training mode, q(u) takes a step."""
         B, D = X.shape
-        Z, log_prior = self.draw_latents(X, rows, generator)
+        Z, log_prior = self.draw_latents(X, index, generator)
         Phi, k = self._features(Z)
         log_p, r = inducing_bound(self._scaled(X), Phi, k, self.noise, self.M, self.L_C, n_total)
         if self.training:

@@ -111,11 +111,11 @@ class SASModel(LatentModel):
         own = [self.log_noise] if self.log_scales is None else [self.log_noise, self.log_scales]
         return [*self.kernel.parameters(), *own]
 
-    def forward(self, X: Tensor, rows: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
+    def forward(self, X: Tensor, index: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
         """The negative objective in nats per value, estimated from a batch (Eq. 6 or Eq. 8)."""
         B, D = X.shape
         A = B if self.active_set_size is None else self.active_set_size
-        Z, log_prior = self.draw_latents(X, rows, generator)
+        Z, log_prior = self.draw_latents(X, index, generator)
         K_BA, k = covariances(self.kernel, Z, A)  # [B, A], [B]
         log_p = sas_estimate(X - self.mean, K_BA, k[A:], self.noise, n_total, self.scales)
         objective = log_p + n_total / B * log_prior.sum() + self._hyperprior()
@@ -127,7 +127,7 @@ class SASModel(LatentModel):
         return sum(terms, start=0.0)
 
     @torch.no_grad()
-    def diagnose(self, X: Tensor, rows: Tensor) -> dict[str, float]:
+    def diagnose(self, X: Tensor, index: Tensor) -> dict[str, float]:
         """Numbers for an error message if a batch gives values that are not finite: hyperparameters, smallest pivot."""
         found = self.monitor()
         for name, value in self.kernel.named_parameters():
@@ -135,7 +135,7 @@ class SASModel(LatentModel):
                 constraint = self.kernel.constraint_for_parameter_name(name)
                 found[name.rpartition("raw_")[2]] = float(constraint.transform(value).min())
         A = len(X) if self.active_set_size is None else self.active_set_size
-        mu = self.encoder.position(X, rows)
+        mu = self.encoder.position(X, index)
         found["largest latent"] = float(mu.abs().max())
         K = self.kernel(mu[:A]).to_dense().double() + self.noise.double() * torch.eye(A, device=X.device)
         # K = L Lᵀ fails if a pivot L_ii² is not positive

@@ -153,9 +153,9 @@ class VAEModel(LatentModel):
         """Everything that is learned except the encoder."""
         return list(self.decoder.parameters())
 
-    def forward(self, X: Tensor, rows: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
+    def forward(self, X: Tensor, index: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
         """The negative ELBO in nats per value, estimated from a batch."""
-        Z, log_prior = self.draw_latents(X, rows, generator)
+        Z, log_prior = self.draw_latents(X, index, generator)
         return -(log_density(X, *self.decoder(Z)) + log_prior).sum() / X.numel()
 
     def posterior(self, Z: Tensor | None = None) -> "NetworkPosterior":

@@ -42,7 +42,7 @@ class Rows(Protocol):
 
     def __len__(self) -> int: ...
 
-    def gather(self, rows: Tensor) -> Tensor:
+    def gather(self, index: Tensor) -> Tensor:
         """Rows by index, [B] → [B, D], in the model's dtype and on its device."""
         ...
 
@@ -179,14 +179,14 @@ class Training:
     Parameters
     ----------
     model : Module
-        `model(X, rows, n_total, generator)` returns the loss of a batch; an ArithmeticError counts as a loss that is
-        not finite. Two methods are optional: `monitor()` returns numbers for the record, `diagnose(X, rows)` those
+        `model(X, index, n_total, generator)` returns the loss of a batch; an ArithmeticError counts as a loss that is
+        not finite. Two methods are optional: `monitor()` returns numbers for the record, `diagnose(X, index)` those
         for the message if training fails.
     data : Rows
         The rows to train on.
     groups : sequence of mappings
-        Parameter groups for Adam, each with its `lr`: the peak of the schedule. A group with `rows=True` has one entry
-        per row of data. Each process then owns a random share of the rows, and only it moves their entries.
+        Parameter groups for Adam, each with its `lr`: the peak of the schedule. A group with `by_row=True` has one
+        entry per row of data. Each process then owns a random share of the rows, and only it moves their entries.
     batch_size, max_epochs, seed : int
         A batch holds at most as many rows as there are. With several processes, each takes its own batch in every step.
     schedule : callable
@@ -219,7 +219,7 @@ class Training:
         self.ranks: Ranks = Alone() if ranks is None else ranks
         self.optimiser = torch.optim.Adam([dict(group) for group in groups], fused=True)
         self.peaks = [group["lr"] for group in self.optimiser.param_groups]
-        by_row = [p for group in self.optimiser.param_groups for p in group["params"] if group.get("rows")]
+        by_row = [p for group in self.optimiser.param_groups for p in group["params"] if group.get("by_row")]
         self.by_row = by_row if self.ranks.world > 1 else []
         everything = [p for group in self.optimiser.param_groups for p in group["params"]]
         self.shared = [p for p in everything if not any(p is other for other in self.by_row)]
@@ -276,12 +276,12 @@ class Training:
         self.model.train()
         while here.epoch < self.max_epochs:
             stream = getattr(self.data, "stream", None) or self._gathered
-            for rows, X in stream(self._plan()):
+            for index, X in stream(self._plan()):
                 progress = (here.epoch * self.n_batches + here.batch) / max(self.max_epochs * self.n_batches - 1, 1)
                 factor = here.factor * self.schedule(min(progress, 1.0))
                 for group, peak in zip(self.optimiser.param_groups, self.peaks, strict=True):
                     group["lr"] = peak * factor
-                paused = self._step(X, rows, N)
+                paused = self._step(X, index, N)
                 here.seconds = time.monotonic() - started
                 if self.on_step is not None:
                     mean = here.sum_of_losses / here.n_losses if here.n_losses else here.last_loss
@@ -308,7 +308,7 @@ class Training:
         self.model.eval()
 
     def _gathered(self, plan: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        return ((rows, self.data.gather(rows)) for rows in plan)
+        return ((index, self.data.gather(index)) for index in plan)
 
     def _plan(self) -> Iterator[Tensor]:
         """The batches of this process in the rest of the epoch."""
@@ -330,7 +330,7 @@ class Training:
             at_least=self.n_batches // world,  # shares differ by at most one row, which may need one more batch
         )
 
-    def _step(self, X: Tensor, rows: Tensor, n_total: int) -> bool:
+    def _step(self, X: Tensor, index: Tensor, n_total: int) -> bool:
         """Take one step, or drop it if its numbers are not finite. Returns whether some process wants a pause."""
         here = self.position
         if self.good is None and here.good_steps == 0:
@@ -339,7 +339,7 @@ class Training:
         self.optimiser.zero_grad(set_to_none=True)
         reason = ""
         try:
-            loss = self.model(X, rows, n_total, generator(self.seed, self.ranks.rank, here.step))
+            loss = self.model(X, index, n_total, generator(self.seed, self.ranks.rank, here.step))
             loss.backward()
             loss = loss.detach()
         except ArithmeticError as error:  # such as a matrix without a factor; other processes see NaN
@@ -374,7 +374,7 @@ class Training:
             return paused
         here.dropped, here.bad_in_a_row, here.good_steps = here.dropped + 1, here.bad_in_a_row + 1, 0
         if here.bad_in_a_row >= IN_A_ROW:
-            self._return(lambda: self._trouble(value, known, sizes, reason, X, rows))
+            self._return(lambda: self._trouble(value, known, sizes, reason, X, index))
         return paused
 
     def _return(self, trouble: Callable[[], str]) -> None:
@@ -388,14 +388,14 @@ class Training:
         here.bad_in_a_row, here.returns, here.factor = 0, here.returns + 1, here.factor * LOWER
 
     def _trouble(
-        self, loss: float, parameters: list[nn.Parameter], sizes: list[float], reason: str, X: Tensor, rows: Tensor
+        self, loss: float, parameters: list[nn.Parameter], sizes: list[float], reason: str, X: Tensor, index: Tensor
     ) -> str:
         here = self.position
         bad = [self.names.get(id(p), "?") for p, size in zip(parameters, sizes, strict=True) if not math.isfinite(size)]
         gradient = f"The gradient of {', '.join(bad[:5])} was not finite"
         what = gradient if math.isfinite(loss) else f"The loss was {loss}"
         diagnose = getattr(self.model, "diagnose", None)
-        known = diagnose(X, rows) if diagnose is not None else getattr(self.model, "monitor", dict)()
+        known = diagnose(X, index) if diagnose is not None else getattr(self.model, "monitor", dict)()
         says = ", ".join(f"{name} {value:.3g}" for name, value in known.items())
         return (
             f"Training failed at step {here.step}. {what}, {IN_A_ROW} times in a row, although training returned to an "
