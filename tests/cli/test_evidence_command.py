@@ -44,6 +44,17 @@ def test_evidence_by_estimates_has_a_standard_error(home, sasgp, method):
     assert "±" in sasgp(*options)
 
 
+def test_evidence_has_a_bound_that_needs_no_options(home, sasgp, error):
+    bound = ("evidence", home / "run", "--method", "bound")
+    found = json.loads(sasgp(*bound, "--json"))
+    exact = json.loads(sasgp("evidence", home / "run", "--json"))
+    assert found["mean"] <= exact["mean"] + 1e-6 * abs(exact["mean"])
+    assert 0 <= found["missed_share"] < 1
+    assert "--n-estimates needs --method sas" in error(
+        "evidence", home / "run", "--method", "bound", "--n-estimates", "3"
+    )
+
+
 def test_evidence_draws_the_curve_alone_or_beside_the_number(home, here, sasgp):
     found = json.loads(sasgp("evidence", home / "pictures", "--curve", "c.png", "--n-estimates", "3", "--json"))
     assert Path("c.png").read_bytes().startswith(b"\x89PNG")

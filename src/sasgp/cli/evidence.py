@@ -27,7 +27,7 @@ def evidence(
     data: Data | None = None,
     /,
     *,
-    method: Literal["exact", "sas", "unbiased"] | None = None,
+    method: Literal["exact", "bound", "sas", "unbiased"] | None = None,
     curve: Path | None = None,
     labels: Labels = None,
     rows: int | None = None,
@@ -46,8 +46,9 @@ def evidence(
     ----------
     method
         "exact" (the default) computes the number itself; time grows with the cube of the rows, memory with their
-        square. "sas" estimates it as training does, with random active sets. "unbiased" corrects SAS at random, so
-        that the mean is exact; each estimate costs about a quarter of the exact number.
+        square. "bound" computes a lower bound in one pass, for any number of rows. "sas" estimates the number as
+        training does, with random active sets. "unbiased" corrects SAS at random, so that the mean is exact; each
+        estimate costs about a quarter of the exact number.
     curve
         A .png file to write: how well a row is predicted from more and more others, and whether more active points
         would help. Without --method, only the curve is computed.
@@ -93,7 +94,7 @@ def _check_options(
         files.check_suffix(curve, (".png",), data, "--curve")
         files.check_place(curve, "--curve")
     unused = {"--active-set-size": active_set_size, "--n-estimates": n_estimates if curve is None else None}
-    if method in (None, "exact") and (given := [name for name, value in unused.items() if value is not None]):
+    if method in (None, "exact", "bound") and (given := [name for name, value in unused.items() if value is not None]):
         raise InputError(f"{given[0]} needs --method sas or --method unbiased. Add one of them, or leave it out.")
 
 

@@ -160,9 +160,9 @@ def check_image_shape(settings: Settings, X: Any) -> tuple[int, ...] | None:
 
 def check_evidence(N: int, method: str, A: int, batch_size: int | None, n_estimates: int, dtype: str) -> None:
     """Check the arguments of `evidence` for N rows."""
-    _check_choice("method", method, ("exact", "sas", "unbiased"))
+    _check_choice("method", method, ("exact", "bound", "sas", "unbiased"))
     _check_choice("dtype", dtype, ("float64", "float32"))
-    if method == "exact":
+    if method in ("exact", "bound"):
         return
     check_count("active_set_size", A, 0)
     check_count("n_estimates", n_estimates, 2)

@@ -1,10 +1,11 @@
-"""How probable the data are: log p(X|Z), computed exactly, by stochastic active sets, or by an unbiased estimate.
+"""How probable the data are: log p(X|Z), exactly, as a bound, by stochastic active sets, or by an unbiased estimate.
 
 Let s(a) be the mean of log p(x_n | x_A) over active sets A of size a and rows n outside A. Then
 
     log p(X|Z) = Σ_{a<N} s(a)          E[SAS_A] = Σ_{a<A} s(a) + (N−A) s(A).
 
-The unbiased estimate is SAS_A plus a random part of what it misses. docs/evidence.md explains it in words.
+The unbiased estimate is SAS_A plus a random part of what it misses. The bound is that of `sasgp.gp.row_sums`.
+docs/evidence.md explains all of them in words.
 """
 
 from collections.abc import Sequence
@@ -16,13 +17,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from sasgp.data.blocks import VALUES_AT_ONCE, slices
 from sasgp.data.memory import amount
 from sasgp.gp.factor import GP, Factor, Update, check_memory, dtype_name, memory_needed, operations, parts, silent
+from sasgp.gp.row_sums import RowSums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Evidence", "EvidenceCurve", "curve", "doublings", "exact", "sas", "unbiased"]
+__all__ = ["Evidence", "EvidenceCurve", "bound", "curve", "doublings", "exact", "sas", "unbiased"]
 
 HELD_OUT = 1024  # rows that a large factor predicts: each costs a² operations, the factor itself a³/3
 PER_STRATUM = 4  # draws from each range of sizes, enough to estimate their variance
@@ -38,7 +41,7 @@ class Evidence:
     Attributes
     ----------
     method : str
-        "exact", "sas" or "unbiased".
+        "exact", "bound", "sas" or "unbiased".
     mean, standard_error : float
         The estimate, and the standard deviation of its error. With "sas", the error is relative to the mean of SAS_A,
         which is not the evidence itself.
@@ -60,6 +63,9 @@ class Evidence:
     flops : int
         Floating-point operations.
     seconds : float
+    missed_share : float or None
+        With "bound", the share of the prior's variance at the rows that the positions cannot express. The bound is
+        tight if it is small.
     """
 
     method: str
@@ -75,6 +81,7 @@ class Evidence:
     memory: int
     flops: int
     seconds: float
+    missed_share: float | None = None
 
     @property
     def per_value(self) -> float:
@@ -90,7 +97,8 @@ class Evidence:
         repeated = self.n_estimates > 1
         error = f" ± {self.standard_error:.2g}" if repeated else ""
         each = f" ± {self.standard_error_per_value:.2g}" if repeated else ""
-        name = f"SAS, A = {self.active_set_size}" if self.method == "sas" else f"log p(X|Z), {self.method}"
+        names = {"sas": f"SAS, A = {self.active_set_size}", "bound": "log p(X|Z), at least"}
+        name = names.get(self.method, f"log p(X|Z), {self.method}")
         estimates = f"{self.n_estimates} estimates, " * repeated
         work = f"{self.flops:.2g} operations in {self.dtype}"
         size = f"largest factor {self.largest_factor} rows, {amount(self.memory)}"
@@ -99,6 +107,9 @@ class Evidence:
             ("per value", f"{self.per_value:.5f}{each}", f"nats, {self.n_rows} × {self.n_features} values"),
             ("took", f"{self.seconds:.1f} s", f"{estimates}{work}, {size}"),
         ]
+        if self.missed_share is not None:
+            missed = f"of the variance, by {self.largest_factor} positions: the bound is tight if this is small"
+            lines.append(("missed", f"{self.missed_share:.2%}", missed))
         if self.n_jittered:
             lines.append(("jitter", f"{self.n_jittered} rows", "had a singular covariance: use float64"))
         return lines
@@ -182,6 +193,33 @@ def exact(gp: GP, update: Update = silent) -> Evidence:
     factor = Factor(gp, N, operations(gp, N), update)
     terms = factor.add(torch.arange(N, device=gp.device))
     return _result("exact", factor, float(terms.sum()), 0.0, 1, None, started)
+
+
+@torch.no_grad()
+def bound(gp: GP, U: Tensor, update: Update = silent) -> Evidence:
+    """A lower bound on log p(X|Z) from M positions U [M, Q], in one pass over the rows; exact if U are all latents."""
+    N, M, D, started = len(gp), len(U), gp.n_features, perf_counter()
+    sums = RowSums(gp.kernel, U, D)
+    for block in slices(N, max(M, D)):
+        index = torch.arange(block.start, block.stop, device=gp.device)
+        sums.add(gp.take(index), gp.Z[index])
+        update(block.stop / N)
+    return Evidence(
+        method="bound",
+        mean=sums.bound(gp.noise) + N * gp.row_offset,
+        standard_error=0.0,
+        n_rows=N,
+        n_features=D,
+        n_estimates=1,
+        active_set_size=None,
+        largest_factor=M,
+        n_jittered=0,
+        dtype="float64",
+        memory=8 * (3 * M * M + M * D + VALUES_AT_ONCE),
+        flops=N * (4 * M * M + 2 * M * D),  # a_n, S and b
+        seconds=perf_counter() - started,
+        missed_share=sums.missed_share,
+    )
 
 
 def sas_evidence_estimate(factor: Factor, order: Tensor, A: int) -> float:
