@@ -10,8 +10,8 @@ from torch import Tensor
 from sasgp.data.rows import ArrayRows
 from sasgp.errors import InputError
 from sasgp.estimators.gp import GPEstimator
-from sasgp.estimators.inference import ENCODE_ROWS
 from sasgp.models.base import ModelSettings, drawn
+from sasgp.models.encoders import ENCODE_ROWS
 from sasgp.models.inducing import InducingModel, InducingPosterior
 from sasgp.models.settings import InducingSettings, Settings, documented
 from sasgp.training.loop import generator

@@ -23,7 +23,7 @@ from sasgp.estimators.validation import check_count, check_rows, seed_of
 from sasgp.gp.posterior import Predictive
 from sasgp.gp.refine import N_STARTS, SupportStarts, climb, laplace, log_evidence, normal_points, refine
 from sasgp.models.anchor import distance_cost
-from sasgp.models.encoders import Encoder
+from sasgp.models.encoders import ENCODE_ROWS, Encoder
 from sasgp.models.settings import Settings
 from sasgp.training.loop import generator
 from sasgp.training.progress import progress_bar
@@ -32,7 +32,6 @@ __all__ = ["Inference", "Locator", "sinks"]
 
 Array = NDArray[np.floating[Any]]
 
-ENCODE_ROWS = 4096  # encoded at a time
 HELD = 0.25  # cost of leaving the encoder's answer in refinement, relative to the cost of leaving the layout
 
 

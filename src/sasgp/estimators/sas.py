@@ -16,11 +16,12 @@ from sasgp.data.rows import ArrayRows
 from sasgp.errors import InputError
 from sasgp.estimators.evidence import EvidenceMethods
 from sasgp.estimators.gp import GPEstimator
-from sasgp.estimators.inference import ENCODE_ROWS, Array
+from sasgp.estimators.inference import Array
 from sasgp.estimators.validation import check_count
 from sasgp.gp import kernels, supports
 from sasgp.gp.posterior import Posterior
 from sasgp.models.base import ModelSettings
+from sasgp.models.encoders import ENCODE_ROWS
 from sasgp.models.sas import SASModel
 from sasgp.models.settings import Settings
 from sasgp.training.loop import generator

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from sasgp.data.rows import ArrayRows
 from sasgp.estimators.base import Array, LatentEstimator
-from sasgp.estimators.inference import ENCODE_ROWS
 from sasgp.models.base import ModelSettings
+from sasgp.models.encoders import ENCODE_ROWS
 from sasgp.models.settings import NetworkSettings, Settings, documented
 from sasgp.models.vae import NetworkPosterior, Output, VAEModel
 from sasgp.training.loop import generator

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["Custom", "Encoder", "Network", "Picture", "Table", "draw_weights", "unfilled"]
+__all__ = ["ENCODE_ROWS", "Custom", "Encoder", "Network", "Picture", "Table", "draw_weights", "unfilled"]
 
 Layer = TypeVar("Layer", bound=nn.Module)
 
+ENCODE_ROWS = 4096  # encoded at a time, outside of training
 HIDDEN = (512, 256)  # the paper's encoder
 INITIAL_VARIANCE = 0.1  # of q(z), relative to latents of unit variance
 MIN_VARIANCE = 1e-8  # keeps log var finite if softplus underflows

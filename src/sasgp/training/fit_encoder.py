@@ -14,7 +14,7 @@ from sasgp.data.rows import ArrayRows
 from sasgp.gp.linalg import inverse_root, principal_axes
 from sasgp.models.anchor import distance_cost, places
 from sasgp.models.build import noise_share
-from sasgp.models.encoders import Custom, Encoder, Network, Table
+from sasgp.models.encoders import ENCODE_ROWS, Custom, Encoder, Network, Table
 from sasgp.training.loop import generator, one_cycle
 
 __all__ = ["Layout", "fit_steps", "fit_to_layout", "fit_to_projection", "standardised"]
@@ -22,7 +22,6 @@ __all__ = ["Layout", "fit_steps", "fit_to_layout", "fit_to_projection", "standar
 SUBSET = 5000  # rows from which axes and lengthscales are computed, so that the work does not grow with N
 FIT_STEPS, FIT_BATCH, FIT_RATE = 300, 256, 2e-3  # for a projection, which is linear
 LAYOUT_STEPS, LAYOUT_EPOCHS = 600, 15  # for any other layout, whichever is more
-BLOCK_ROWS = 4096  # encoded at a time
 
 Targets = Callable[[Tensor, Tensor], Tensor]  # rows [B, D] and their indices [B] → positions [B, Q]
 Loss = Callable[[Tensor, Tensor], Tensor]  # positions and targets → a number
@@ -106,8 +105,8 @@ def fill_table(table: Table, rows: ArrayRows, targets: Targets, seed: int) -> No
     Without the noise, rows at the same position would stay together, and a direction without variance would stay so,
     because equal positions have equal gradients.
     """
-    first = range(0, len(rows), BLOCK_ROWS)
-    blocks = zip(first, rows.blocks(BLOCK_ROWS), strict=True)
+    first = range(0, len(rows), ENCODE_ROWS)
+    blocks = zip(first, rows.blocks(ENCODE_ROWS), strict=True)
     start = torch.cat([targets(X, torch.arange(i, i + len(X))) for i, X in blocks])
     apart = torch.randn(start.shape, generator=generator(seed, "table"), dtype=start.dtype).to(start.device)
     with torch.no_grad():

@@ -19,12 +19,12 @@ from sasgp.errors import InputError
 from sasgp.gp.supports import CANDIDATES, kmeans_plus_plus
 from sasgp.models.anchor import Anchor
 from sasgp.models.base import LatentModel
+from sasgp.models.encoders import ENCODE_ROWS
 from sasgp.models.inducing import InducingModel
 from sasgp.models.sas import SASModel
 from sasgp.models.vae import VAEModel
 from sasgp.training import layouts
 from sasgp.training.fit_encoder import (
-    BLOCK_ROWS,
     FIT_RATE,
     SUBSET,
     Layout,
@@ -210,7 +210,7 @@ def start_decoder(model: LatentModel, rows: ArrayRows, measured: Measured, start
     if isinstance(model, InducingModel):
         draw = generator(start.seed, "inducing")
         candidates = torch.randperm(len(rows), generator=draw)[: CANDIDATES * len(model.Z)]
-        parts = candidates.split(BLOCK_ROWS)  # type: ignore[no-untyped-call]
+        parts = candidates.split(ENCODE_ROWS)  # type: ignore[no-untyped-call]
         Z = torch.cat([model.encoder.position(rows.gather(part), part.to(rows.device)) for part in parts])
         model.Z.copy_(Z[kmeans_plus_plus(Z, len(model.Z), draw)])
     model.start_from(measured.centre, measured.noise, measured.scales)
