@@ -111,7 +111,7 @@ def test_the_named_row_is_that_of_the_file_not_of_the_shuffle(here, error):
         (["sample", "RUN", "-n", "0", "--out", "x.npy"], "at least 1"),
         (["sample", "RUN", "-n", "1000000000000", "--out", "x.npy"], "not enough memory for 1000000000000 rows of 4"),
         (["sample", "TABLE", "--out", "x.npy"], "sasgp wrote"),
-        (["evidence", "RUN", "--labels", "species", "--method", "exakt"], 'Choose from: "exact", "sas", "unbiased"'),
+        (["evidence", "RUN", "--labels", "species", "--method", "exakt"], 'Choose from: "exact", "bound", "sas"'),
         (["evidence", "RUN", "--labels", "species", "--rows", "64"], "at most 63"),
         (["evidence", "RUN", "--labels", "species", "--method", "sas", "--active-set-size", "63"], "below the 63 rows"),
         (["evidence", "RUN", "--labels", "species", "--curve", "curve.gif"], ".png"),

@@ -427,7 +427,7 @@ def test_other_bad_input(X, model):
         model.transform(X[:, :4])
     with pytest.raises(InputError, match="early_stopping needs an encoder"):
         SASGP(encoder="table", early_stopping=2).fit(X)
-    with pytest.raises(InputError, match=r"must leave at least 2 of the 60 rows to train on. Lower 0.99"):
+    with pytest.raises(InputError, match=r"must leave at least 2 of the 60 rows to train on. Got 0.99. Lower it"):
         SASGP(early_stopping=2, validation_fraction=0.99).fit(X)
     for Z in (torch.full((1, 1), torch.nan), torch.zeros(3), torch.zeros(1, 1, 1)):
         with pytest.raises(ValueError, match=r"NaN|Expected 2D|dim 3"):

@@ -25,7 +25,7 @@ __all__ = ["Neighbours", "build", "companion", "read", "write"]
 EXACT_ROWS = 200_000
 N_NEIGHBOURS = 10
 MAX_COORDINATES = 64
-PCA_ROWS = 5_000  # rows from which the principal axes are computed
+PCA_ROWS = 20_000  # rows from which the principal axes are computed
 BLOCK_ELEMENTS = 16_000_000  # distances computed at a time: 64 MB
 
 
