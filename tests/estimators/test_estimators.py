@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sasgp import GPLVM, SASGP
+from sasgp import GPLVM, SASGP, VAE, BayesianGPLVM
 from sasgp.errors import InputError
 from sasgp.estimators import storage
 from sasgp.metrics import knn_accuracy, rmse
@@ -489,3 +489,23 @@ def test_constant_data_are_fine():
     X = np.full((30, 4), 7.0)
     model = SASGP(max_epochs=3, random_state=0).fit(X)
     np.testing.assert_allclose(model.predict(model.transform(X)), X)
+
+
+# ---------------------------------------------------------------------------------------------------- numerics
+
+
+@pytest.mark.parametrize("estimator", [SASGP(), GPLVM(), BayesianGPLVM(n_inducing=10), VAE()])
+@pytest.mark.parametrize(
+    ("dtype", "scale"), [("float32", 1e-25), ("float32", 1e30), ("float64", 1e-100), ("float64", 1e200)]
+)
+def test_data_whose_squares_are_no_numbers_are_refused_before_training(X, estimator, dtype, scale):
+    estimator = clone(estimator).set_params(dtype=dtype, max_epochs=2, random_state=0)
+    with pytest.raises(InputError, match=r"(too small for|does not fit into) float(32|64)\. Rescale the data"):
+        estimator.fit(scale * (X - X.mean(0)))
+    assert not hasattr(estimator, "model_")
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [("float32", 1e-12), ("float32", 1e12), ("float64", 1e-30)])
+def test_data_of_other_units_train_to_the_same_latents(X, dtype, scale):
+    one, other = (SASGP(dtype=dtype, max_epochs=5, random_state=0).fit(s * X).embedding_ for s in (1.0, scale))
+    np.testing.assert_allclose(one, other, atol=1e-2)

@@ -8,7 +8,7 @@ import torch
 from memory import Memory
 from torch import nn
 
-from sasgp.training.loop import batches, generator, one_cycle, train
+from sasgp.training.loop import DivergedError, batches, generator, one_cycle, train
 
 
 class Quadratic(nn.Module):
@@ -229,3 +229,12 @@ def test_what_a_diagnosis_says():
     with torch.no_grad():
         model.encoder.mu[0, 0] = torch.nan
     assert np.isnan(model.diagnose(torch.zeros(4, 1), torch.arange(4))["smallest pivot"])
+
+
+def test_training_without_one_good_step_is_an_error(X):
+    class Bad(Quadratic):
+        def forward(self, X, index, n_total, generator):
+            return super().forward(X, index, n_total, generator) * float("nan")
+
+    with pytest.raises(DivergedError, match="in any of its 3 steps"):  # too few for a return to an earlier state
+        run(X, Bad(3), batch_size=23, max_epochs=3)

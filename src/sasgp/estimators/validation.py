@@ -65,12 +65,13 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     if reset and len(X) < 2:
         raise InputError(f"Training needs at least 2 rows, but X has n_samples = {len(X)}. Add rows.", argument="X")
     check_finite(X)
-    if estimator.dtype == "float32" and X.dtype.kind == "f" and X.dtype.itemsize >= 4:
+    if X.dtype.kind == "f" and X.dtype.itemsize >= 4:
         largest = max(float(np.abs(block).max()) for _, block in row_blocks(X))
-        if largest > 1e17:  # the sum of squares over a batch must fit
+        if largest > {"float32": 1e17}.get(estimator.dtype, 1e150):  # the sum of squares over a batch must fit
+            other = ", or use dtype='float64'" if estimator.dtype == "float32" else ""
             raise InputError(
-                f"X has a value of size {largest:.3g}, whose square does not fit into float32. Rescale the data, or "
-                "use dtype='float64'.",
+                f"X has a value of size {largest:.3g}, whose square does not fit into {estimator.dtype}. Rescale the "
+                f"data{other}.",
                 argument="X",
             )
     return X

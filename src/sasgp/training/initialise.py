@@ -119,6 +119,7 @@ def measure(rows: ArrayRows, start: Start) -> Measured:
     """Mean, variance and scales of the data, in one pass."""
     mean, variances, ranges = moments(rows.array)
     variance = float(variances.mean()) or 1.0  # constant data have no scale
+    check_size(variance, rows.dtype)
     scales = first_scales(torch.as_tensor(variances / variance), torch.as_tensor(ranges / variance**0.5))
     units = variance**0.5 * (scales[1] if start.by_feature else torch.ones(()))
     check_precision(np.where(ranges > 0, mean, 0.0), units.numpy(), rows.dtype)  # a constant feature loses nothing
@@ -150,6 +151,17 @@ def first_noise(n_features: int, n_components: int) -> float:
     only few features gain from what it explains. In that case, the noise starts lower.
     """
     return min(1.0, max(0.1, n_features / (4 * n_components)))
+
+
+def check_size(variance: float, dtype: torch.dtype) -> None:
+    """Raise InputError if the variance of a typical feature is too small for its parts to be numbers of `dtype`."""
+    if variance < (1e-30 if dtype == torch.float32 else 1e-70):  # noise and gradients are far smaller than the variance
+        name = str(dtype).removeprefix("torch.")
+        other = ", or use dtype='float64'" if dtype == torch.float32 else ""
+        raise InputError(
+            f"The values vary by {variance**0.5:.3g}, whose square is too small for {name}. Rescale the data{other}.",
+            argument="X",
+        )
 
 
 def check_precision(mean: NDArray[Any], units: NDArray[Any], dtype: torch.dtype) -> None:

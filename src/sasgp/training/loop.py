@@ -306,6 +306,11 @@ class Training:
             yield record
             self.model.train()
         self.model.eval()
+        if math.isnan(here.last_loss):
+            raise DivergedError(
+                f"Training failed: the loss or its gradient was not finite in any of its {here.step} steps. Use "
+                "dtype='float64' or a smaller learning rate, and look for extreme values in the data."
+            )
 
     def _gathered(self, plan: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
         return ((index, self.data.gather(index)) for index in plan)

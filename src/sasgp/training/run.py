@@ -167,11 +167,14 @@ class TrainingRun:
         if self.ranks.world > 1:  # running means of a user's module follow the batches of each process
             same_everywhere(self.model.encoder.buffers(), self.ranks)
         record = {name: value for name, value in asdict(epoch).items() if name != "monitored"}
-        record["loss"] = epoch.loss if math.isfinite(epoch.loss) else None  # JSON has no NaN
         record |= dict(epoch.monitored)
+        for name, value in record.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                record[name] = None  # JSON has no NaN
         self.history.append(record)
         if self.held_out_loss is not None:
-            record["held_out_loss"] = loss = agreed(self.ranks, self.held_out_loss(), self.rows.device)
+            loss = agreed(self.ranks, self.held_out_loss(), self.rows.device)
+            record["held_out_loss"] = loss if math.isfinite(loss) else None
             if loss < self.best["loss"]:
                 self.best.update(loss=loss, stale_epochs=0, state=copy.deepcopy(self.model.state_dict()))
             else:
