@@ -129,7 +129,7 @@ def colour_bar(axes: Axes, colours: ScalarMappable, name: str, place: tuple[floa
     figure = axes.get_figure(root=True)
     assert figure is not None
     bar = figure.colorbar(colours, cax=inset, orientation="vertical" if upright else "horizontal")
-    bar.locator = MaxNLocator(4)
+    bar.locator = MaxNLocator(4 if upright else 2)  # labels side by side need more room than labels above each other
     inset.tick_params(length=0, labelsize=7, labelcolor=INK, pad=2)
     inset.spines[:].set(color=INK, lw=0.4)
     if upright:
