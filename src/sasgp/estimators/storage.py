@@ -24,7 +24,7 @@ from sasgp.errors import InputError
 
 __all__ = ["read", "write"]
 
-VERSION = 2  # of the file's layout
+VERSION = 3  # of the file's layout
 MAX_HEADER = 100_000_000  # bytes: safetensors' own limit
 
 # The checksum is taken while these digits stand in its place. In the header's bytes the name with bare quotes occurs

@@ -200,7 +200,9 @@ def _check_auto(settings: Settings) -> None:
 def check_count(name: str, value: object, least: int = 1) -> None:
     """Raise InputError for anything but a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InputError(f"{name} must be a whole number of at least {least}. Got {value!r}.")
+        raise InputError(
+            f"{name} must be a whole number of at least {least}. Got {value!r}.", argument=name.rpartition(" ")[2]
+        )
 
 
 def _check_number(name: str, value: object, expected: str, accepts: Callable[[Any], bool]) -> None:

@@ -171,7 +171,7 @@ class NearestRows(Predictive):
         waiting = [torch.arange(len(Z), device=Z.device)]
         while waiting:
             group = waiting.pop()
-            rows, places = near[group].unique(return_inverse=True)
+            rows, places = near[group].unique(return_inverse=True)  # type: ignore[no-untyped-call]
             if len(rows) <= rows_at_once(len(self.mean)) or len(group) == 1:
                 yield group, rows, places
                 continue
