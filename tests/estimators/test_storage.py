@@ -89,7 +89,7 @@ def test_any_tool_can_look_into_the_file(path: Path) -> None:
     with safetensors.safe_open(path, "pt") as file:
         metadata = file.metadata()
     assert metadata.keys() == {"format", "version", "header", "checksum"}
-    assert (metadata["format"], metadata["version"]) == ("sasgp", "2")
+    assert (metadata["format"], metadata["version"]) == ("sasgp", "3")
     assert json.loads(metadata["header"]) == HEADER
 
 
@@ -247,7 +247,7 @@ def test_any_flipped_byte(path: Path) -> None:
             # one bit; the case of a letter; a space into a tab, which JSON does not tell apart; all bits
             for flip in 1, 0x20, ord(" ") ^ ord("\t"), 0xFF:
                 os.pwrite(file.fileno(), bytes([byte ^ flip]), place)
-                refused(path, "must be|newer sasgp")
+                refused(path, "must be|newer sasgp|development version")
             os.pwrite(file.fileno(), bytes([byte]), place)
     assert read(path)[0] == HEADER
 
@@ -258,7 +258,7 @@ def test_flipped_bytes_of_a_larger_file(path: Path) -> None:
     for place in random.Random(0).sample(range(len(content)), 200):
         content[place] ^= 0x10
         path.write_bytes(content)
-        refused(path, "must be|newer sasgp")
+        refused(path, "must be|newer sasgp|development version")
         content[place] ^= 0x10
     path.write_bytes(content)
     read(path)
@@ -291,7 +291,7 @@ def _zip(buffer: io.BytesIO) -> None:
         file.writestr("archive/data.pkl", pickle.dumps(Bomb()))
 
 
-OURS = {"format": "sasgp", "version": "2", "header": "{}", "checksum": "0" * 64}
+OURS = {"format": "sasgp", "version": str(storage.VERSION), "header": "{}", "checksum": "0" * 64}
 OTHERS: dict[str, bytes] = {
     "pickle": pickle.dumps(Bomb()),
     "old pickle": pickle.dumps(Bomb(), protocol=0),
@@ -341,7 +341,7 @@ def test_newer_format(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "VERSION", 7)
     write(path, HEADER, TENSORS)
     monkeypatch.undo()
-    refused(path, r"was written by a newer sasgp \(format 7, this one reads 2\). Upgrade sasgp")
+    refused(path, r"was written by a newer sasgp \(format 7, this one reads 3\). Upgrade sasgp")
 
 
 @pytest.mark.parametrize("header", ["[]", "NaN", "{", "[" * 200_000, None])
