@@ -4,7 +4,7 @@ Every metric here goes through the latent space, z = encoder(x): it measures how
 own latent position, not how well an unseen row is predicted.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -141,15 +141,15 @@ def structure(X: Array, Z: Array, y: Array | None, seed: int = 0) -> dict[str, f
     return found
 
 
-def reconstruction(model: "Decoder", X: Array, Z: Array) -> dict[str, Any]:
-    """How well rows X [N, D] are decoded from their latents Z [N, Q].
+def reconstruction(model: "Decoder", X: Array, Z: Array, predict: Callable[..., Any] | None = None) -> dict[str, Any]:
+    """How well rows X [N, D] are decoded from their latents Z [N, Q], by the model or by another `predict` of it.
 
     Returns rmse, mae and nlpd; the coverage of the central 50, 90 and 99 % intervals; and `pit`, the counts of
     `metrics.pit_counts`.
     """
     squares = absolute = density = 0.0
     pit = np.zeros(metrics.PIT_BINS, np.int64)
-    for rows, mean, std in _decoded(model, Z):
+    for rows, mean, std in _decoded(model, Z, predict):
         block = np.asarray(X[rows])
         squares += len(block) * metrics.rmse(block, mean) ** 2
         absolute += len(block) * metrics.mae(block, mean)
@@ -197,10 +197,12 @@ def decode_grid(
     return ((mean, std) for _, mean, std in _decoded(model, Z))
 
 
-def _decoded(model: "Decoder", Z: Array) -> Iterator[tuple[slice, Array, Array]]:
+def _decoded(
+    model: "Decoder", Z: Array, predict: Callable[..., Any] | None = None
+) -> Iterator[tuple[slice, Array, Array]]:
     """Means and standard deviations [B, D] of latents Z [N, Q], in blocks: few enough rows to keep memory flat."""
     for rows in slices(len(Z), model.n_features_in_):
-        mean, std = model.predict(Z[rows], return_std=True)
+        mean, std = (predict or model.predict)(Z[rows], return_std=True)
         yield rows, mean, std
 
 

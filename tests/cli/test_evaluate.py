@@ -3,11 +3,13 @@
 import json
 import re
 
+import polars as pl
 import pytest
-from command_line import table
+from command_line import FAST, table
 
 from sasgp import SASGP
 from sasgp.evaluation import structure
+from sasgp.metrics import rmse
 
 
 def test_evaluate_uses_the_rows_that_fit_held_out(home, here, sasgp):
@@ -55,3 +57,72 @@ def test_evaluate_says_how_the_latents_are_arranged(home, here, sasgp):
 
 def test_evaluate_of_rows_that_the_model_knows_says_so(home, sasgp):
     assert "training rows" in sasgp("evaluate", home / "pictures", home / "images.npy")
+
+
+# ---------------------------------------------------------------------------------------------------- nearest rows
+
+
+def test_evaluate_from_the_nearest_rows(home, here, sasgp):
+    # Rows of the run's own file that fit held out, decoded from those that it did not
+    result = json.loads(sasgp("evaluate", home / "run", home / "table.csv", "--neighbours", "9", "--json"))
+    X = table().drop("species").to_numpy()
+    split = pl.read_csv(home / "run" / "embedding.csv")["split"].to_numpy()
+    model = SASGP.load(home / "run" / "model.safetensors")
+    train, test = X[split == "train"], X[split == "test"]
+    mean = model.reconstruct(test, neighbours=9, data=train)
+    assert result["rmse"] == pytest.approx(rmse(test, mean), rel=1e-5)
+    scores = model.score_samples(test, n_samples=0, neighbours=9, data=train)
+    assert result["nlpd"] == pytest.approx(-scores.mean() / 4, rel=1e-4)
+    assert result["nearest_rows"] == 9
+    plain = json.loads(sasgp("evaluate", home / "run", home / "table.csv", "--json"))
+    assert "nearest_rows" not in plain
+    assert plain["rmse"] != result["rmse"]
+    assert {key: result[key] for key in ("knn_1", "triplets") if key in plain} == pytest.approx(
+        {key: plain[key] for key in ("knn_1", "triplets") if key in plain}
+    )
+    assert "from the 9 nearest training rows" in sasgp(
+        "evaluate", home / "run", home / "table.csv", "--neighbours", "9"
+    )
+
+
+def test_training_data_may_have_moved(home, here, sasgp, error):
+    table(30, seed=1).write_csv("new.csv")
+    command = ("evaluate", home / "run", "new.csv", "--neighbours", "9", "--json")
+    expected = sasgp(*command)
+    (home / "table.csv").rename("moved.csv")
+    try:
+        assert "--train" in error(*command)
+        assert sasgp(*command, "--train", "moved.csv") == expected
+    finally:
+        (here / "moved.csv").rename(home / "table.csv")
+
+
+def test_a_model_without_its_run_is_told_the_training_rows(home, here, sasgp, error):
+    table(30, seed=1).write_csv("new.csv")
+    split = pl.read_csv(home / "run" / "embedding.csv")["split"]
+    table().filter(split == "train").drop("species").write_csv("train.csv")
+    bare = home / "run" / "model.safetensors"
+    command = ("evaluate", bare, "new.csv", "--labels", "species", "--neighbours", "9", "--json")
+    assert "does not say where they are. Name them with --train" in error(*command)
+    whole = json.loads(sasgp("evaluate", home / "run", "new.csv", "--neighbours", "9", "--json"))
+    assert json.loads(sasgp(*command, "--train", "train.csv"))["rmse"] == pytest.approx(whole["rmse"])
+
+
+def test_latents_of_a_table_have_nearest_rows(home, sasgp):
+    out = json.loads(sasgp("evaluate", home / "pictures", home / "images.npy", "--neighbours", "40", "--json"))
+    assert out["nearest_rows"] == 40
+
+
+def test_wrong_use_of_neighbours(home, here, sasgp, error):
+    table(30, seed=1).write_csv("new.csv")
+    command = ("evaluate", home / "run", "new.csv")
+    assert "--neighbours must be a whole number of at least 1. Got 0" in error(*command, "--neighbours", "0")
+    assert "--neighbours must be from 1 to 63, the number of training rows. Got 64" in error(
+        *command, "--neighbours", "64"
+    )
+    assert "only used with --neighbours" in error(*command, "--train", "new.csv")
+    other = error(*command, "--neighbours", "9", "--train", "new.csv")
+    assert "new.csv cannot be used" in other
+    assert "Got 30 rows" in other
+    sasgp("fit", "new.csv", "--labels", "species", "--model", "vae", "--out", "vae", *FAST)
+    assert "is a VAE" in error("evaluate", "vae", "new.csv", "--neighbours", "9")

@@ -291,7 +291,7 @@ def _zip(buffer: io.BytesIO) -> None:
         file.writestr("archive/data.pkl", pickle.dumps(Bomb()))
 
 
-OURS = {"format": "sasgp", "version": "2", "header": "{}", "checksum": "0" * 64}
+OURS = {"format": "sasgp", "version": str(storage.VERSION), "header": "{}", "checksum": "0" * 64}
 OTHERS: dict[str, bytes] = {
     "pickle": pickle.dumps(Bomb()),
     "old pickle": pickle.dumps(Bomb(), protocol=0),

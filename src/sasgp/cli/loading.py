@@ -22,6 +22,7 @@ __all__ = [
     "load_data",
     "load_model",
     "rows_to_evaluate",
+    "training_rows",
 ]
 
 
@@ -127,6 +128,21 @@ def rows_to_evaluate(
     if not len(rows):
         return dataset.X, dataset.y, "the training rows"
     return dataset.X[rows], None if dataset.y is None else dataset.y[rows], "the rows that `sasgp fit` held out"
+
+
+def training_rows(model: "SASGP", run: "RunFolder", source: str) -> Any:
+    """The rows of a data set or file that the model was trained on, as far as the run says which they are."""
+    import numpy as np
+
+    from sasgp.data.rows import take_rows
+
+    X, known, N = load_data(source, None, model, run).X, run.embedding(), len(model.embedding_)
+    if len(X) == N or known is None:
+        return X
+    rows = known.only("train").rows
+    if len(rows) != N or rows.max() >= len(X):
+        return X  # the model's own check says what is wrong
+    return X[:N] if (rows == np.arange(N)).all() else take_rows(X, rows)  # no copy of what is on disk
 
 
 def feature_names(run: "RunFolder", model: "SASGP") -> list[str]:

@@ -45,6 +45,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
     history_: list[dict[str, Any]]
     image_shape_: Sequence[int] | None
     batch_size_: int
+    _data_fingerprint: str
 
     # ------------------------------------------------------------------------------------------------ a class's own
 
@@ -189,6 +190,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         with torch.no_grad():
             self.posterior_ = self._final_posterior(rows)
         self.embedding_ = self._encode(everything, known=True)
+        self._data_fingerprint = self._fingerprint_of(array)
 
     def _split(self, rows: ArrayRows) -> tuple[ArrayRows, ArrayRows]:
         """Rows to train on and rows held out for early stopping."""
@@ -209,6 +211,10 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ("verbose", "device")}
         sample = take_rows(array, checkpoints.sampled(len(array)))
         return checkpoints.fingerprint(len(array), sample, {"class": type(self).__name__, **settings})
+
+    def _fingerprint_of(self, array: Any) -> str:
+        """What training rows are known by, in whatever type they are stored."""
+        return checkpoints.values_fingerprint(take_rows(array, checkpoints.sampled(len(array))), self.dtype)
 
     def _start(self) -> Start:
         return Start(

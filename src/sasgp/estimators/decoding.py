@@ -11,6 +11,7 @@ from torch.utils.data import Dataset
 
 from sasgp.estimators.inference import Array, Inference, sinks
 from sasgp.estimators.validation import check_count, check_latents, check_rows, seed_of
+from sasgp.gp.posterior import Predictive
 from sasgp.training.loop import generator
 
 __all__ = ["Decoding"]
@@ -36,15 +37,18 @@ class Decoding(Inference):
             As for `transform`; with return_std it is a pair.
         """
         check_is_fitted(self)
-        return self._decode(Z, return_std, out, self.posterior_.predict)
+        return self._decode(Z, return_std, out, self.posterior_)
 
-    def _decode(self, Z: Any, return_std: bool, out: Any, moments: Moments) -> Any:
-        """Mean and, if asked for, standard deviation at latents Z [M, Q], one block at a time."""
+    def _decode(self, Z: Any, return_std: bool, out: Any, decoder: Predictive, moments: Moments | None = None) -> Any:
+        """Mean and, if asked for, standard deviation at latents Z [M, Q], one of the decoder's blocks at a time.
+
+        `moments` may take the place of the decoder's own `predict`.
+        """
         latents = check_latents(self, Z)
         shape, dtype = (len(latents), self.n_features_in_), np.dtype(self.dtype)
         with sinks(out, return_std, shape, dtype) as (mean, *std):
-            for block in self.posterior_.blocks(len(latents)):
-                m, var = moments(latents[block])
+            for block in decoder.blocks(len(latents)):
+                m, var = (moments or decoder.predict)(latents[block])
                 mean.add(m.numpy(force=True))
                 if return_std:
                     std[0].add(var.sqrt().expand_as(m).numpy(force=True))

@@ -6,13 +6,13 @@ import numpy as np
 from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 
-from sasgp.estimators.base import LatentEstimator
+from sasgp.estimators.nearest_rows import NearestRowsMethods
 from sasgp.gp import kernels
 
 __all__ = ["GPEstimator"]
 
 
-class GPEstimator(LatentEstimator):
+class GPEstimator(NearestRowsMethods):
     """A latent space with a Gaussian process as its decoder."""
 
     @property

@@ -40,6 +40,7 @@ class Persistence(Settings, BaseEstimator):
         "history_",
         "image_shape_",
         "_n_features_out",
+        "_data_fingerprint",
     )
 
     model_: Any

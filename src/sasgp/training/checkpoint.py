@@ -36,6 +36,8 @@ __all__ = [
     "fingerprint",
     "read",
     "resolve",
+    "sampled",
+    "values_fingerprint",
     "write",
 ]
 
@@ -120,6 +122,12 @@ def fingerprint(n_rows: int, sample: NDArray[Any], settings: Mapping[str, Any]) 
         "values of data": hashlib.blake2b(np.ascontiguousarray(sample).tobytes(), digest_size=8).hexdigest(),
         **{name: described(value) for name, value in settings.items()},
     }
+
+
+def values_fingerprint(sample: NDArray[Any], dtype: str) -> str:
+    """A hash of sampled rows, as a model of this dtype sees them. It does not depend on the type they are stored in."""
+    values = np.ascontiguousarray(sample, dtype=dtype) + 0.0  # −0 is 0
+    return hashlib.blake2b(values.tobytes(), digest_size=8).hexdigest()
 
 
 def described(value: object) -> Any:

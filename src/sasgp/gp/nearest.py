@@ -1,0 +1,202 @@
+"""Prediction from the nearest rows: each query conditions the Gaussian process on the k training rows nearest to it.
+
+In more than about three dimensions a fixed set of points lies far from most queries, while the rows near a query still
+say most of what all rows would say. Positions are latents, or the inputs of a regression. Distances are in units of the
+kernel's lengthscales, and the search is exact. Rows are never kept: they are gathered by index when they are needed.
+
+Positions, kernel and factors are float64 whatever the model's dtype; results are rounded to that at the end.
+"""
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from math import isfinite
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+from sasgp.data.blocks import rows_at_once, slices
+from sasgp.data.memory import amount, available
+from sasgp.errors import InputError
+from sasgp.gp.kernels import lengthscales
+from sasgp.gp.linalg import cholesky
+from sasgp.gp.objective import LOG_2PI
+from sasgp.gp.posterior import Predictive
+
+__all__ = ["NearestRows"]
+
+TILE = 65_536  # training positions that a query is compared with at once: fewer make `topk` slower per position
+MATRICES = 4  # [k, k] of one query that are in memory at once: the kernel's own work, K and L
+
+
+class NearestRows(Predictive):
+    """p(x* | z*) given the k training rows whose positions are nearest to z*.
+
+    Unlike `Posterior` it gives no joint samples: every query is conditioned on other rows.
+
+    Parameters
+    ----------
+    kernel : gpytorch.kernels.Kernel
+        The trained kernel. It is copied.
+    noise : Tensor []
+        σ².
+    Z : Tensor [N, Q]
+        Positions of all training rows.
+    take : callable
+        Centred rows by index, [m] → [m, D].
+    mean : Tensor [D]
+        Training mean: what is predicted far from all rows.
+    k : int
+        Rows that each query is conditioned on, from 1 to N. With N it is the exact Gaussian process.
+    scales : Tensor [D], optional
+        s_d, the units of every feature's signal and noise. None is 1 for all.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        noise: Tensor,
+        Z: Tensor,
+        take: Callable[[Tensor], Tensor],
+        mean: Tensor,
+        k: int,
+        scales: Tensor | None = None,
+    ) -> None:
+        _check_neighbours(k, len(Z))
+        self.Z, self.X, self.mean = Z.double(), mean.new_empty(0, len(mean)), mean
+        self.take, self.k = take, k
+        # [1] or [D]: with it, variances are [M, 1] for all features alike or [M, D]
+        self.scales = (torch.ones_like(mean[:1]) if scales is None else scales.detach()).double()
+        self.kernel = deepcopy(kernel).double().requires_grad_(False)
+        self.noise = noise.detach().double()
+        units = [length if isfinite(length) else 1.0 for length in lengthscales(self.kernel, Z.shape[1])]
+        self.units = torch.tensor(units, dtype=torch.float64, device=Z.device)  # [Q]
+        self.centre = self.Z.mean(0)  # distances to it are small, so that ‖a‖² − 2 a·b + ‖b‖² loses few digits
+        self.places = (self.Z - self.centre) / self.units  # [N, Q]
+        self.half_squares = 0.5 * self.places.square().sum(1)  # [N]
+
+    @property
+    def feature_noise(self) -> Tensor:
+        """The likelihood's variance in squared units of the data: [1] for all features, or [D]."""
+        return self.noise * self.scales.square()
+
+    @property
+    def block_size(self) -> int:
+        """Queries answered at a time."""
+        return rows_at_once(max(self.k, len(self.mean)))
+
+    @torch.no_grad()
+    def predict(self, Z: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean [M, D] and variance of an observation at each z, noise included: [M, 1] for all features, or [M, D]."""
+        mean, var = self.mean.new_empty(len(Z), len(self.mean)), self.mean.new_empty(len(Z), len(self.scales))
+        for block in self.blocks(len(Z)):
+            mean[block], c = self._moments(Z[block].double())
+            var[block] = c[:, None] * self.scales.square()
+        return mean, var
+
+    @torch.no_grad()
+    def log_density(self, X: Tensor, Z: Tensor) -> Tensor:
+        """The log density log N(x | m(z), c(z) diag s²) of each row, [M]. It has no gradient in Z."""
+        D = X.shape[1]
+        log_s = D * self.scales.log().mean()
+        log_p = X.new_empty(len(X))
+        for block in self.blocks(len(X)):
+            mean, c = self._moments(Z[block].double())
+            e = ((X[block] - mean) / self.scales).square().sum(1)
+            log_p[block] = -0.5 * (D * (LOG_2PI + c.log()) + e / c) - log_s
+        return log_p
+
+    # ------------------------------------------------------------------------------------------------ who is near
+
+    @torch.no_grad()
+    def nearest(self, Z: Tensor) -> Tensor:
+        """Indices [M, k] of the training positions nearest to each of Z [M, Q], in rising order.
+
+        Where several are equally far and not all can be chosen, any of them are.
+        """
+        at, N = (Z.double() - self.centre) / self.units, len(self.Z)
+        near = torch.empty(len(Z), self.k, dtype=torch.long, device=Z.device)
+        for block in slices(len(Z), min(N, max(TILE, 2 * self.k))):
+            near[block] = self._nearest(at[block])
+        return near.sort(1).values
+
+    def _nearest(self, at: Tensor) -> Tensor:
+        # ½‖a − b‖² = ½‖a‖² − (a·b − ½‖b‖²), of which the first term orders nothing
+        best, near = at.new_empty(len(at), 0), torch.empty(len(at), 0, dtype=torch.long, device=at.device)
+        for tile in slices(len(self.Z), len(at)):
+            closeness = at @ self.places[tile].T - self.half_squares[tile]  # [m, n]
+            found, index = closeness.topk(min(self.k, closeness.shape[1]), sorted=False)
+            best, near = torch.cat([best, found], 1), torch.cat([near, index + tile.start], 1)
+            best, chosen = best.topk(min(self.k, best.shape[1]), sorted=False)
+            near = near.gather(1, chosen)
+        return near
+
+    # ------------------------------------------------------------------------------------------------ what they say
+
+    def _moments(self, Z: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean [M, D] and, in units of s², variance [M] at a block of queries, in float64."""
+        near = self.nearest(Z)  # [M, k]
+        W, c = torch.empty_like(near, dtype=Z.dtype), torch.empty_like(Z[:, 0])
+        for block in slices(len(Z), MATRICES * self.k**2):
+            W[block], c[block] = self._weights(Z[block], near[block])
+        # m = mean + Σ_j w_j (x_j − mean) over the nearest rows j
+        mean = self.mean.double().repeat(len(Z), 1)
+        for group, rows, places in self._groups(Z, near):
+            if len(group) == 1:  # its rows alone may be too many for one block; they are in the order of its weights
+                for part in slices(len(rows), len(self.mean)):
+                    mean[group] += W[group][:, part] @ self.take(rows[part]).double()
+            else:
+                mean[group] += embedding_bag(places, self.take(rows).double(), per_sample_weights=W[group], mode="sum")
+        return mean, c
+
+    def _weights(self, Z: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights [m, k] of the nearest rows in the mean, and the variance [m]."""
+        # K = K_k + σ²I = L Lᵀ          w = K⁻¹ k_k*          c = k_** + σ² − ‖L⁻¹ k_k*‖²
+        Z_k = self.Z[near]  # [m, k, Q]
+        eye = torch.eye(self.k, dtype=Z.dtype, device=Z.device)
+        L = _cholesky(self.kernel(Z_k).to_dense() + self.noise * eye)  # [m, k, k]
+        v = torch.linalg.solve_triangular(L, self.kernel(Z_k, Z[:, None]).to_dense(), upper=False)  # [m, k, 1]
+        w = torch.linalg.solve_triangular(L.mT, v, upper=True)[:, :, 0]
+        # Rounding may leave k_** less than what is explained; an observation never varies by less than the noise
+        return w, self.noise + (self.kernel(Z, diag=True) - v.square().sum((1, 2))).clamp_min(0)
+
+    def _groups(self, Z: Tensor, near: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Groups of queries whose nearest rows fit into memory together.
+
+        Each comes with its queries [m], its rows [u], and where in these the nearest of each query are, [m, k]. A group
+        that is too large is halved across its widest dimension: queries near each other share rows, so that few rows
+        are gathered more than once.
+        """
+        waiting = [torch.arange(len(Z), device=Z.device)]
+        while waiting:
+            group = waiting.pop()
+            rows, places = near[group].unique(return_inverse=True)  # type: ignore[no-untyped-call]
+            if len(rows) <= rows_at_once(len(self.mean)) or len(group) == 1:
+                yield group, rows, places
+                continue
+            at = Z[group] / self.units
+            order = at[:, (at.amax(0) - at.amin(0)).argmax()].argsort()
+            half = len(group) // 2
+            waiting += [group[order[half:]], group[order[:half]]]
+
+
+def _check_neighbours(k: int, N: int) -> None:
+    if not 1 <= k <= N:
+        raise InputError(
+            f"neighbours must be from 1 to {N}, the number of training rows. Got {k}.", argument="neighbours"
+        )
+    need, have = MATRICES * 8 * k**2, available()
+    if need > have:
+        raise InputError(
+            f"neighbours={k} needs {amount(need)} of memory for one query, and {amount(have)} are free. Use fewer.",
+            argument="neighbours",
+        )
+
+
+def _cholesky(K: Tensor) -> Tensor:
+    """Factors [m, k, k] of a batch. Only matrices that have none get jitter, each as little as it needs."""
+    L, info = torch.linalg.cholesky_ex(K)
+    for i in ((info != 0) | ~L.diagonal(dim1=1, dim2=2).isfinite().all(1)).nonzero()[:, 0].tolist():
+        L[i] = cholesky(K[i])
+    return L
