@@ -33,6 +33,7 @@ __all__ = ["Inference", "Locator", "sinks"]
 Array = NDArray[np.floating[Any]]
 
 HELD = 0.25  # cost of leaving the encoder's answer in refinement, relative to the cost of leaving the layout
+SCORE_SAMPLES = 16  # of the integral over z, for each row
 
 
 class Locator:
@@ -200,7 +201,7 @@ class Inference(Settings, TransformerMixin):
             As for `transform`.
         """
         check_is_fitted(self)
-        n_samples = (16 if self.latents == "bayesian" else 0) if n_samples is None else n_samples
+        n_samples = (SCORE_SAMPLES if self.latents == "bayesian" else 0) if n_samples is None else n_samples
         check_count("n_samples", n_samples, 0)
         self._check_bayesian("n_samples", bool(n_samples))
         rows, posterior = self._rows(X), self.posterior_
