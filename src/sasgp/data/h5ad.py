@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sasgp.data.blocks import slices
 from sasgp.data.hdf5 import array, attribute, dataset, has, opened, part
 from sasgp.data.memory import amount, available
-from sasgp.data.tables import LABEL_NAMES
+from sasgp.data.tables import LABEL_NAMES, first_repeated
 from sasgp.errors import InputError
 
 __all__ = ["CellFile", "read_h5ad"]
@@ -102,8 +102,7 @@ def read_h5ad(path: Path) -> CellFile:
     genes = tuple(map(str, names))
     if not len(cells) or not genes:
         raise InputError(f"{path} must hold cells and genes, but has {len(cells)} cells and {len(genes)} genes.")
-    if len(genes) > len(set(genes)):
-        twice = next(name for name in genes if genes.count(name) > 1)
+    if (twice := first_repeated(genes)) is not None:
         raise InputError(
             f"{path}: several genes are called '{twice}'. Call var_names_make_unique() in AnnData and write it again."
         )

@@ -1,7 +1,7 @@
 """Parts of an HDF5 file that nobody vouches for. Nothing outside the file is read, and sizes are checked first.
 
-HDF5 can refer to other files: by external links, by virtual datasets and by external storage. A hostile file could return
-any local file as data that way, so all three are refused.
+HDF5 can refer to other files: by external links, by virtual datasets and by external storage. A hostile file could
+return any local file as data that way, so all three are refused.
 """
 
 import math

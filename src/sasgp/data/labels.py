@@ -1,5 +1,6 @@
 """Labels of points: named classes, values on a scale, or nothing. Figures and the explorer colour points by them."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -12,6 +13,9 @@ from sasgp.errors import InputError
 __all__ = ["Labels", "parse_labels", "shorten"]
 
 Array = NDArray[Any]
+
+_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
+_NUMBER = re.compile(r"-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+|E[+-][0-9]+)?|-?inf|[nN]a[nN]")
 
 
 @dataclass(frozen=True)
@@ -59,10 +63,14 @@ def shorten(name: str, max_length: int = 26) -> str:
 
 
 def parse_labels(text: Sequence[str]) -> NDArray[Any]:
-    """Convert labels to integers or floats if that works for all of them. Otherwise they stay text."""
-    for kind in (np.int64, np.float64):
+    """Convert labels to integers or floats if all of them are written as numbers are. Otherwise they stay text.
+
+    Codes such as 00123, +5 or 1_000 are names, and would lose something as numbers.
+    """
+    labels = np.array(text, dtype=np.str_)
+    if all(map(_INTEGER.fullmatch, text)):
         try:
-            return np.array(text).astype(kind)
-        except (ValueError, OverflowError):
-            continue
-    return np.array(text)
+            return labels.astype(np.int64)
+        except OverflowError:
+            return labels
+    return labels.astype(np.float64) if all(map(_NUMBER.fullmatch, text)) else labels
