@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from test_readers import message
 
-from sasgp.data import load, readers, tables
+from sasgp.data import labels, load, readers, tables
 from sasgp.data.labels import parse_labels
 
 # Names of files
@@ -48,7 +48,7 @@ def test_names_of_files_that_are_not_utf8(write, suffix):
 
 
 @pytest.mark.parametrize(
-    ("text", "labels"),
+    ("text", "expected"),
     [
         (["00123", "7"], ["00123", "7"]),
         (["0", "-5", "12"], [0, -5, 12]),
@@ -64,8 +64,8 @@ def test_names_of_files_that_are_not_utf8(write, suffix):
         (["infinity", "1"], ["infinity", "1"]),
     ],
 )
-def test_numbers_are_only_what_looks_the_same_as_a_number(text, labels):
-    assert parse_labels(text).tolist() == labels
+def test_numbers_are_only_what_looks_the_same_as_a_number(text, expected):
+    assert parse_labels(text).tolist() == expected
 
 
 def test_codes_stay_text(write):
@@ -113,6 +113,24 @@ def test_npz_sizes_are_checked_before_anything_is_unpacked(write, monkeypatch):
     assert "'X' needs 7.6 MiB of memory, but only 1.0 MiB are free" in message("bomb.npz")
     assert not read
     assert "'y' needs 7.6 MiB of memory" in message("labels.npz")
+
+
+def test_parquet_sizes_are_checked_before_anything_is_read(write, monkeypatch):
+    pl.DataFrame({"a": np.zeros(10**6), "b": ["x"] * 10**6}).write_parquet("bomb.parquet")
+    assert Path("bomb.parquet").stat().st_size < 10**5
+    monkeypatch.setattr(tables, "available", lambda: 10**6)
+    monkeypatch.setattr(pl, "read_parquet", None)
+    assert "1000000 rows need 15.3 MiB of memory, but only 1.0 MiB are free" in message("bomb.parquet", labels="b")
+
+
+@pytest.mark.parametrize("name", ["data.csv", "y.txt"])
+def test_one_long_label_does_not_take_all_memory(write, monkeypatch, name):
+    lines = ["x" * 10**5, *["y"] * 999]
+    write("a,label\n" + "".join(f"{i},{line}\n" for i, line in enumerate(lines)))
+    write("\n".join(lines), "y.txt")
+    monkeypatch.setattr(labels, "available", lambda: 10**8)
+    text = message("data.csv", labels="label" if name == "data.csv" else name)
+    assert "the longest has 100000 characters, so all 1000 need 381.5 MiB of memory" in text
 
 
 def test_npz_headers_must_agree_with_their_contents(write):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from sasgp.data.blocks import slices
 from sasgp.data.hdf5 import array, attribute, dataset, has, opened, part
+from sasgp.data.labels import text_array
 from sasgp.data.memory import amount, available
 from sasgp.data.tables import LABEL_NAMES, first_repeated
 from sasgp.errors import InputError
@@ -59,7 +60,7 @@ class CellFile:
             raise InputError(
                 f"{self.path}: cell {missing[0] + 1} has no label in column '{column}' of obs. Add it or drop the cell."
             )
-        return values.astype(np.str_)
+        return text_array([str(value) for value in values])
 
     def numbers(self, *, without: str | None, only: Sequence[str] | None) -> tuple[NDArray[Any], tuple[str, ...]]:
         """X as float32 [N, D] and the names of its genes: `only` those if it has any, or the highly variable ones."""

@@ -8,9 +8,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sasgp.data.memory import amount, available
 from sasgp.errors import InputError
 
-__all__ = ["Labels", "parse_labels", "shorten"]
+__all__ = ["Labels", "parse_labels", "shorten", "text_array"]
 
 Array = NDArray[Any]
 
@@ -62,12 +63,25 @@ def shorten(name: str, max_length: int = 26) -> str:
     return name if len(name) <= max_length else f"{name[: max_length - 10]}…{name[-9:]}"
 
 
+def text_array(text: Sequence[str]) -> NDArray[np.str_]:
+    """Text as an array, in which each label takes the space of the longest."""
+    longest = max(map(len, text), default=0)
+    need, have = 4 * len(text) * longest, available()
+    if need > have:
+        raise InputError(
+            f"labels must be short: the longest has {longest} characters, so all {len(text)} need {amount(need)} of "
+            f"memory, but only {amount(have)} are free. Shorten it.",
+            argument="labels",
+        )
+    return np.array(text, dtype=np.str_)
+
+
 def parse_labels(text: Sequence[str]) -> NDArray[Any]:
     """Convert labels to integers or floats if all of them are written as numbers are. Otherwise they stay text.
 
     Codes such as 00123, +5 or 1_000 are names, and would lose something as numbers.
     """
-    labels = np.array(text, dtype=np.str_)
+    labels = text_array(text)
     if all(map(_INTEGER.fullmatch, text)):
         try:
             return labels.astype(np.int64)

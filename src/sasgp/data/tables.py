@@ -15,10 +15,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from sasgp.data.labels import parse_labels
+from sasgp.data.labels import parse_labels, text_array
+from sasgp.data.memory import amount, available
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class TableFile:
                 f"{self.path}: {self._place(row)} has no label in column '{column}'. Add one or drop the row."
             )
         if values.dtype in (pl.String, pl.Categorical, pl.Enum):
-            return np.array(values.cast(pl.String).to_list(), dtype=np.str_)
+            return text_array(values.cast(pl.String).to_list())
         if not (values.dtype.is_numeric() or values.dtype == pl.Boolean):
             raise InputError(
                 f"{self.path}: labels must be text or numbers, but '{column}' has type {values.dtype}. Convert it.",
@@ -173,11 +173,7 @@ def read_table(path: Path) -> TableFile:
     import polars as pl
 
     try:
-        table = (
-            TableFile(path, pl.read_parquet(_source(path), glob=False))
-            if path.suffix.lower() == ".parquet"
-            else _read_csv(path)
-        )
+        table = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
     except (UnicodeDecodeError, csv.Error, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         # On some damaged Parquet files polars panics, which is not one of its own errors.
         reason = str(error).splitlines()[0]
@@ -205,6 +201,22 @@ def is_number(cell: str) -> bool:
     except ValueError:
         return cell.strip() in MISSING
     return True
+
+
+def _read_parquet(path: Path) -> TableFile:
+    """Read a .parquet file. A small one may hold many rows of one value, so their size is checked first."""
+    import polars as pl
+
+    lazy = pl.scan_parquet(_source(path), glob=False)
+    row_bytes = sum(pl.Series([], dtype=dtype).to_numpy().itemsize for dtype in lazy.collect_schema().dtypes())
+    n_rows = lazy.select(pl.len()).collect().item()
+    need, have = n_rows * row_bytes, available()
+    if need > have:
+        raise InputError(
+            f"{path}: {n_rows} rows need {amount(need)} of memory, but only {amount(have)} are free. Save them as a "
+            ".npy file, which stays on disk."
+        )
+    return TableFile(path, pl.read_parquet(_source(path), glob=False))
 
 
 def _read_csv(path: Path) -> TableFile:
