@@ -17,18 +17,6 @@ from sasgp.errors import InputError
 IRIS = "sepal,petal,species\n5.1,1.4,setosa\n7.0,4.7,versicolor\n"
 
 
-@pytest.fixture
-def write(tmp_path, monkeypatch):
-    """Writes a file into an empty working folder, and returns its name."""
-    monkeypatch.chdir(tmp_path)
-
-    def write(content, name="data.csv"):
-        Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
-        return name
-
-    return write
-
-
 def message(source, **options):
     with pytest.raises(InputError) as caught:
         load(source, **options)

@@ -1,9 +1,11 @@
 """Figures hold the numbers they claim to show."""
 
+import io
 import subprocess
 import sys
 from types import SimpleNamespace
 
+import matplotlib
 import numpy as np
 import pytest
 import torch
@@ -271,3 +273,31 @@ def test_bad_input_is_named(draw, words):
 def test_pyplot_is_never_loaded():
     code = "import sys, sasgp.plots; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.filterwarnings("ignore:Glyph .* missing from font")
+@pytest.mark.parametrize("text", ["$x_{$", "$$", r"\$x_{$ $", r"$\frac$", "a$b", "_$x_{$", "half \udcff", "\x01\x7f"])
+def test_text_of_the_user_is_no_formula(text):
+    def drawn(figure):
+        figure.savefig(io.BytesIO(), format="png")
+        figure.savefig(io.BytesIO(), format="svg")
+        return figure
+
+    shown = text.replace("\udcff", "?").replace("$", r"\$")
+    labels = np.array([text, "other"] * 20, dtype=object)
+    figure = drawn(plots.latent_space(decoder(), labels=labels, title=text))
+    assert shown in legend(figure)
+    assert figure.get_suptitle() == shown
+    strip = drawn(plots.latent_space(decoder(Q=1), labels=labels))
+    assert shown in [label.get_text() for label in strip.axes[0].get_yticklabels()]
+    drawn(plots.latent_with_images(decoder(), (2, 3), labels=labels, title=text))
+    model = decoder(D=2)
+    rows = drawn(plots.reconstructions(model, np.zeros((2, 2)), np.zeros((2, 2)), feature_names=[text, "b"]))
+    assert rows.axes[0].get_xticklabels()[0].get_text() == shown
+
+
+def test_an_escaped_dollar_is_drawn_as_a_dollar():
+    content = io.BytesIO()
+    with matplotlib.rc_context({"svg.fonttype": "none"}):  # text stays text
+        plots.latent_space(decoder(), title=r"5 $ and \$ 6 $").savefig(content, format="svg")
+    assert rb">5 $ and \$ 6 $<" in content.getvalue()

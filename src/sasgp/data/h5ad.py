@@ -1,11 +1,11 @@
 """Single cells in .h5ad files of AnnData, one row per cell and one column per gene, read by h5py.
 
 X may be dense or sparse, and becomes dense. If `var` marks genes as highly variable, only those are read, as in scanpy.
-A column of `obs` may hold the labels. Nothing is ever unpickled.
+A column of `obs` may hold the labels. Nothing is ever unpickled, and the parts of a file are compared with one another
+before they are used: scipy trusts the indices of a sparse matrix, and would write outside its memory.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sasgp.data.blocks import slices
+from sasgp.data.hdf5 import array, attribute, dataset, has, opened, part
+from sasgp.data.labels import text_array
 from sasgp.data.memory import amount, available
-from sasgp.data.tables import LABEL_NAMES
+from sasgp.data.tables import LABEL_NAMES, first_repeated
 from sasgp.errors import InputError
 
 __all__ = ["CellFile", "read_h5ad"]
@@ -50,15 +52,15 @@ class CellFile:
 
     def labels(self, column: str) -> NDArray[Any]:
         """The values of a column of `obs`. Text stays text."""
-        with _opened(self.path) as file:
-            values = _values(file["obs"][column], self.path)
+        with opened(self.path) as file:
+            values = _values(part(file, f"obs/{column}", self.path), self.path, self.n_rows)
         if values.dtype.kind not in "OUS":
             return values
         if missing := [row for row, value in enumerate(values) if value is None]:
             raise InputError(
                 f"{self.path}: cell {missing[0] + 1} has no label in column '{column}' of obs. Add it or drop the cell."
             )
-        return values.astype(np.str_)
+        return text_array([str(value) for value in values])
 
     def numbers(self, *, without: str | None, only: Sequence[str] | None) -> tuple[NDArray[Any], tuple[str, ...]]:
         """X as float32 [N, D] and the names of its genes: `only` those if it has any, or the highly variable ones."""
@@ -70,11 +72,11 @@ class CellFile:
                 f"{self.path} lacks {len(lacking)} of the {len(only)} genes that are needed: "
                 f"{', '.join(lacking[:5])}{', …' * (len(lacking) > 5)}. Add them, or train on genes in both files."
             )
-        with _opened(self.path) as file:
+        with opened(self.path) as file:
             if only is not None and not lacking:
                 chosen = np.array([place[name] for name in only])
-            elif MARK in file["var"]:
-                chosen = np.flatnonzero(_values(file["var"][MARK], self.path))
+            elif has(part(file, "var", self.path), MARK):
+                chosen = _marked(file, self.path, len(self.genes))
             else:
                 chosen = np.arange(len(self.genes))
             if not len(chosen):
@@ -90,64 +92,77 @@ def read_h5ad(path: Path) -> CellFile:
             f"{path}: reading .h5ad files needs the package h5py, which is not installed. Run pip install h5py, or "
             "save X as .npy."
         )
-    with _opened(path) as file:
-        for part in ("X", "obs", "var"):
-            if part not in file:
-                raise InputError(f"{path} has no {part}. A file written by AnnData has X, obs and var.")
-        names = {part: _index(file[part], path) for part in ("obs", "var")}
-        hidden = file["obs"].attrs["_index"]
-        candidates = tuple(name for name in file["obs"] if name not in (hidden, "__categories"))
-    genes = tuple(map(str, names["var"]))
-    if not len(names["obs"]) or not genes:
-        raise InputError(f"{path} must hold cells and genes, but has {len(names['obs'])} cells and {len(genes)} genes.")
-    if len(genes) > len(set(genes)):
-        twice = next(name for name in genes if genes.count(name) > 1)
+    with opened(path) as file:
+        for name in ("X", "obs", "var"):
+            if not has(file, name):
+                raise InputError(f"{path} has no {name}. A file written by AnnData has X, obs and var.")
+        obs, var = part(file, "obs", path), part(file, "var", path)
+        cells, names = _index(obs, path), _index(var, path)
+        hidden = (obs.attrs["_index"], "__categories")
+        candidates = tuple(name for name in obs if isinstance(name, str) and name not in hidden)
+    genes = tuple(map(str, names))
+    if not len(cells) or not genes:
+        raise InputError(f"{path} must hold cells and genes, but has {len(cells)} cells and {len(genes)} genes.")
+    if (twice := first_repeated(genes)) is not None:
         raise InputError(
             f"{path}: several genes are called '{twice}'. Call var_names_make_unique() in AnnData and write it again."
         )
-    return CellFile(path, candidates, genes, len(names["obs"]))
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    import h5py
-
-    if not h5py.is_hdf5(path):
-        raise InputError(f"{path} is damaged or not a .h5ad file (HDF5). Save it again with AnnData.write_h5ad.")
-    try:
-        with h5py.File(path) as file:
-            yield file
-    except (OSError, KeyError, RuntimeError) as error:  # in the part that is being read
-        raise InputError(f"{path} is damaged ({str(error).splitlines()[0]}). Copy it or save it again.") from error
+    return CellFile(path, candidates, genes, len(cells))
 
 
 def _index(frame: Any, path: Path) -> NDArray[Any]:
-    if "_index" not in frame.attrs:
+    if not (name := attribute(frame, "_index", path)):
         raise InputError(f"{path} was written by anndata before 0.7. Read it with a newer anndata and write it again.")
-    return _values(frame[frame.attrs["_index"]], path)
+    return _values(part(frame, name, path), path, None)
 
 
-def _values(column: Any, path: Path) -> NDArray[Any]:
-    """The values of a column of obs or var. Text becomes objects, and missing values None."""
+def _values(column: Any, path: Path, n: int | None) -> NDArray[Any]:
+    """The n values of a column of obs or var (None: any number). Text becomes objects, and missing values None."""
     import h5py
 
     if isinstance(column, h5py.Group):
-        kind = column.attrs.get("encoding-type", "")
+        kind = attribute(column, "encoding-type", path)
         if kind == "categorical":
-            return _coded(column["codes"][:], _values(column["categories"], path))
+            return _coded(part(column, "codes", path), part(column, "categories", path), path, n)
         if kind.startswith("nullable"):
-            values, missing = _values(column["values"], path).astype(object), column["mask"][:]
+            values = array(part(column, "values", path), path, (n,)).astype(object)
+            missing = array(part(column, "mask", path), path, (len(values),))
+            if missing.dtype.kind != "b":
+                raise InputError(
+                    f"{path}: {column.name}/mask must hold true or false, not {missing.dtype}. Correct it."
+                )
             values[missing] = None
             return values if missing.any() else np.array(values.tolist())
         raise InputError(f"{path}: column {column.name} has the encoding '{kind}', which cannot be read. Drop it.")
     if "categories" in column.attrs:  # how anndata 0.7 refers to categories
-        return _coded(column[:], _values(column.file[column.attrs["categories"]], path))
-    return column.asstr()[:] if h5py.check_string_dtype(column.dtype) else column[:]
+        return _coded(column, column.file[column.attrs["categories"]], path, n)
+    return array(column, path, (n,))
 
 
-def _coded(codes: NDArray[Any], categories: NDArray[Any]) -> NDArray[Any]:
-    values = np.array([*categories, None], dtype=object)[codes]  # the code of a missing value is −1
-    return values if categories.dtype.kind == "O" or (codes < 0).any() else values.astype(categories.dtype)
+def _coded(codes: Any, categories: Any, path: Path, n: int | None) -> NDArray[Any]:
+    import h5py
+
+    index = array(codes, path, (n,), "iu")
+    if isinstance(categories, h5py.Group):  # text that may be missing
+        categories = part(categories, "values", path)
+    known = array(categories, path, (None,))
+    if len(index) and (index.min() < -1 or index.max() >= len(known)):
+        raise InputError(
+            f"{path}: {codes.name} must count the {len(known)} categories from 0, with -1 for a missing value, but "
+            f"goes from {index.min()} to {index.max()}. Save the file again."
+        )
+    values = np.array([*known, None], dtype=object)[index]
+    return values if known.dtype.kind == "O" or (index < 0).any() else values.astype(known.dtype)
+
+
+def _marked(file: Any, path: Path, n_genes: int) -> NDArray[Any]:
+    """Indices of the genes that are marked as highly variable."""
+    marks = _values(part(file, f"var/{MARK}", path), path, n_genes)
+    if odd := [mark for mark in marks.tolist() if mark not in (True, False, None)]:
+        raise InputError(
+            f"{path}: {MARK} of var must be true or false for each gene, but holds {odd[0]!r}. Correct it."
+        )
+    return np.flatnonzero(marks)
 
 
 def _dense(file: Any, path: Path, shape: tuple[int, int], chosen: NDArray[Any]) -> NDArray[np.float32]:
@@ -160,7 +175,7 @@ def _dense(file: Any, path: Path, shape: tuple[int, int], chosen: NDArray[Any]) 
             f"Mark fewer genes as {MARK}, or save X as a .npy file, which stays on disk."
         )
     dense = np.empty((N, len(chosen)), dtype=np.float32)
-    for place, block in _blocks(file["X"], path, shape, chosen):
+    for place, block in _blocks(part(file, "X", path), path, shape, chosen):
         dense[place] = block
     return dense
 
@@ -172,30 +187,57 @@ def _blocks(X: Any, path: Path, shape: tuple[int, int], chosen: NDArray[Any]) ->
 
     N, D = shape
     if isinstance(X, h5py.Dataset):
+        dataset(X, path, shape, "buif")
         for rows in slices(N, D):
             yield rows, X[rows][:, chosen]
         return
-    kind = X.attrs.get("encoding-type", X.attrs.get("h5sparse_format", ""))
+    kind = attribute(X, "encoding-type", path) or attribute(X, "h5sparse_format", path)
     if not kind.startswith(("csr", "csc")):
         raise InputError(
             f"{path}: X has the encoding '{kind}', which cannot be read. Save it as a dense or sparse matrix."
         )
-
-    def part(some: slice) -> tuple[NDArray[Any], ...]:
-        """Values, indices and index pointers of some rows of a csr matrix, or columns of a csc matrix."""
-        stored = slice(ends[some.start], ends[some.stop])
-        return (
-            X["data"][stored].astype(np.float32),
-            X["indices"][stored],
-            ends[some.start : some.stop + 1] - stored.start,
+    stored = X.attrs.get("shape", X.attrs.get("h5sparse_shape", shape))
+    if not np.array_equal(stored, shape):
+        raise InputError(
+            f"{path}: X must be {N} × {D} like obs and var, but has shape {np.asarray(stored).tolist()}. Save it again."
         )
-
-    ends = X["indptr"][:]
     if kind.startswith("csr"):
+        matrix = _Compressed(X, path, N, D)
         for rows in slices(N, D):
-            yield rows, csr_matrix(part(rows), shape=(rows.stop - rows.start, D))[:, chosen].toarray()
+            yield rows, csr_matrix(matrix.read(rows), shape=(rows.stop - rows.start, D))[:, chosen].toarray()
         return
+    matrix = _Compressed(X, path, D, N)
     for columns in slices(D, N):
         here = np.flatnonzero((chosen >= columns.start) & (chosen < columns.stop))
-        block = csc_matrix(part(columns), shape=(N, columns.stop - columns.start))
+        block = csc_matrix(matrix.read(columns), shape=(N, columns.stop - columns.start))
         yield (slice(None), here), block[:, chosen[here] - columns.start].toarray()
+
+
+class _Compressed:
+    """The `n_lines` rows of a csr matrix or columns of a csc matrix, each with up to `length` values."""
+
+    def __init__(self, X: Any, path: Path, n_lines: int, length: int) -> None:
+        self.path, self.length = path, length
+        self.data = dataset(part(X, "data", path), path, (None,), "buif")
+        self.indices = dataset(part(X, "indices", path), path, self.data.shape, "iu")
+        ends = array(part(X, "indptr", path), path, (n_lines + 1,), "iu")
+        # Compared before anything is subtracted, which could overflow
+        rising = (ends[1:] >= ends[:-1]).all() and ends[0] == 0 and ends[-1] == len(self.data)
+        self.ends = ends.astype(np.int64)
+        if not rising or (np.diff(self.ends) > length).any():
+            raise InputError(
+                f"{path}: X is damaged: indptr must rise from 0 to the {len(self.data)} stored values, by at most "
+                f"{length} at a time. Save the file again."
+            )
+
+    def read(self, lines: slice) -> tuple[NDArray[Any], ...]:
+        """Values, indices and index pointers of some lines, as scipy takes them."""
+        stored = slice(int(self.ends[lines.start]), int(self.ends[lines.stop]))
+        indices = self.indices[stored]
+        if len(indices) and (indices.min() < 0 or indices.max() >= self.length):
+            raise InputError(
+                f"{self.path}: X is damaged: its indices must be from 0 to {self.length - 1}, but go from "
+                f"{indices.min()} to {indices.max()}. Save the file again."
+            )
+        data = self.data[stored].astype(np.float32)
+        return data, indices.astype(np.int64), self.ends[lines.start : lines.stop + 1] - stored.start

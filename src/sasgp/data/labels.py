@@ -1,5 +1,6 @@
 """Labels of points: named classes, values on a scale, or nothing. Figures and the explorer colour points by them."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -7,11 +8,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sasgp.data.memory import amount, available
 from sasgp.errors import InputError
 
-__all__ = ["Labels", "parse_labels", "shorten"]
+__all__ = ["Labels", "parse_labels", "shorten", "text_array"]
 
 Array = NDArray[Any]
+
+_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
+_NUMBER = re.compile(r"-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+|E[+-][0-9]+)?|-?inf|[nN]a[nN]")
 
 
 @dataclass(frozen=True)
@@ -58,11 +63,28 @@ def shorten(name: str, max_length: int = 26) -> str:
     return name if len(name) <= max_length else f"{name[: max_length - 10]}…{name[-9:]}"
 
 
+def text_array(text: Sequence[str]) -> NDArray[np.str_]:
+    """Text as an array, in which each label takes the space of the longest."""
+    longest = max(map(len, text), default=0)
+    need, have = 4 * len(text) * longest, available()
+    if need > have:
+        raise InputError(
+            f"labels must be short: the longest has {longest} characters, so all {len(text)} need {amount(need)} of "
+            f"memory, but only {amount(have)} are free. Shorten it.",
+            argument="labels",
+        )
+    return np.array(text, dtype=np.str_)
+
+
 def parse_labels(text: Sequence[str]) -> NDArray[Any]:
-    """Convert labels to integers or floats if that works for all of them. Otherwise they stay text."""
-    for kind in (np.int64, np.float64):
+    """Convert labels to integers or floats if all of them are written as numbers are. Otherwise they stay text.
+
+    Codes such as 00123, +5 or 1_000 are names, and would lose something as numbers.
+    """
+    labels = text_array(text)
+    if all(map(_INTEGER.fullmatch, text)):
         try:
-            return np.array(text).astype(kind)
-        except (ValueError, OverflowError):
-            continue
-    return np.array(text)
+            return labels.astype(np.int64)
+        except OverflowError:
+            return labels
+    return labels.astype(np.float64) if all(map(_NUMBER.fullmatch, text)) else labels

@@ -6,6 +6,8 @@ X as it is in the file, y, the names of the columns, and where it found the labe
 
 import csv
 import difflib
+import math
+import os
 import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 
 from sasgp.data.h5ad import read_h5ad
 from sasgp.data.labels import parse_labels
+from sasgp.data.memory import amount, available
 from sasgp.data.named import NAMES, Dataset, load_named
 from sasgp.data.tables import LABEL_NAMES, is_number, read_table
 from sasgp.errors import InputError
@@ -65,7 +68,8 @@ def load(source: str | Path, *, labels: str | Path | None = None, columns: Seque
     X = _flat(X, path)
     if y is not None:
         y = _check_labels(y, len(X), path)
-    return Dataset(path.stem, X, y, names or tuple(f"x{d}" for d in range(X.shape[1])), image_shape, labels=found)
+    name = os.fsencode(path.stem).decode("utf-8", "replace")  # it is printed and drawn
+    return Dataset(name, X, y, names or tuple(f"x{d}" for d in range(X.shape[1])), image_shape, labels=found)
 
 
 _Read = tuple[NDArray[Any], NDArray[Any] | None, tuple[str, ...], str | None]
@@ -83,18 +87,18 @@ def _read_npz(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
     if not zipfile.is_zipfile(path):
         raise InputError(f"{path} is damaged or not a .npz file (a zip archive). Save it again with np.savez.")
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            names = archive.files
-            wide = ["X"] if "X" in names else [name for name in names if archive[name].ndim > 1]
+        with zipfile.ZipFile(path) as archive:
+            names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+            wide = ["X"] if "X" in names else [name for name in names if len(_member(archive, name)[0]) > 1]
             if len(wide) != 1:
                 raise InputError(
                     f"{path} must have an array 'X', or only one array with two or more axes. "
                     f"It has {', '.join(names) or 'nothing'}. Save the data under the name X."
                 )
-            X = archive[wide[0]]
+            X = _unpacked(archive, wide[0], path)
             if labels is None:
                 labels = next((name for name in ("y", "labels") if name in names and name not in wide), None)
-            y = archive[labels] if labels in names else None
+            y = _unpacked(archive, labels, path) if labels in names else None
     except (InputError, OSError):
         raise
     except Exception as error:
@@ -102,6 +106,34 @@ def _read_npz(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
     if y is None and labels is not None:
         y = _label_file(labels, len(X) if X.ndim else 0, path, names)
     return X, y, (), labels
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """The shape and the type of an array in a .npz file, and how many bytes follow its header."""
+    info = archive.getinfo(f"{name}.npy")
+    with archive.open(info) as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+        return shape, dtype, info.file_size - file.tell()
+
+
+def _unpacked(archive: zipfile.ZipFile, name: str, path: Path) -> NDArray[Any]:
+    """An array in a .npz file. A small file may claim to hold much, so its size is checked first."""
+    shape, dtype, stored = _member(archive, name)
+    need, have = math.prod(shape) * dtype.itemsize, available()
+    if not dtype.hasobject and need != stored:
+        raise InputError(
+            f"{path} is damaged: '{name}' has shape {shape}, but {stored} bytes are not {need}. Save it again."
+        )
+    if need > have:
+        raise InputError(
+            f"{path}: '{name}' needs {amount(need)} of memory, but only {amount(have)} are free. Save it as a .npy "
+            "file, which stays on disk."
+        )
+    with archive.open(f"{name}.npy") as file:
+        array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    return array
 
 
 def _read_columns(path: Path, labels: str | None, columns: Sequence[str] | None) -> _Read:
@@ -174,7 +206,14 @@ def _check_labels(y: NDArray[Any], n_rows: int, path: Path) -> NDArray[Any]:
         )
     if y.dtype.kind not in "buifUS":
         raise InputError(f"labels must be numbers or text. Got type {y.dtype} for {path}.", argument="labels")
-    return y
+    try:
+        if y.dtype.kind == "U":
+            np.strings.encode(y, "utf-8")
+        return np.strings.decode(y, "utf-8") if y.dtype.kind == "S" else y
+    except UnicodeError as error:
+        raise InputError(
+            f"labels for {path} hold text that is not UTF-8 ({error}). Correct them.", argument="labels"
+        ) from error
 
 
 def _label_file(labels: str, n_rows: int, data: Path, columns: Sequence[str]) -> NDArray[Any]:

@@ -9,21 +9,22 @@ and `label,0,1` above `7,0,255` is a header. Without a header, columns are calle
 """
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from sasgp.data.labels import parse_labels, text_array
+from sasgp.data.memory import amount, available
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["LABEL_NAMES", "TableFile", "TextError", "is_number", "read_table"]
+__all__ = ["LABEL_NAMES", "TableFile", "TextError", "first_repeated", "is_number", "read_table"]
 
 LABEL_NAMES = ("label", "labels", "class", "target", "y")
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "None")
@@ -35,12 +36,16 @@ class TextError(InputError):
 
 @dataclass(frozen=True)
 class TableFile:
-    """A file and its named columns. `separator` is None if it is not a text file."""
+    """A file and its named columns. For a text file, `as_written` returns the cells of a column, given by its place.
+
+    `separator` and `as_written` are None if it is not a text file.
+    """
 
     path: Path
     frame: "pl.DataFrame"
     separator: str | None = None
     has_header: bool = True
+    as_written: Callable[[int], list[str]] | None = None
 
     @property
     def n_rows(self) -> int:
@@ -79,7 +84,7 @@ class TableFile:
         return named[0] if named else None
 
     def labels(self, column: str) -> NDArray[Any]:
-        """The values of a column. Text stays text."""
+        """The values of a column. Text stays text, and so do codes such as 00123."""
         import polars as pl
 
         values = self.frame[column]
@@ -89,12 +94,14 @@ class TableFile:
                 f"{self.path}: {self._place(row)} has no label in column '{column}'. Add one or drop the row."
             )
         if values.dtype in (pl.String, pl.Categorical, pl.Enum):
-            return np.array(values.cast(pl.String).to_list(), dtype=np.str_)
+            return text_array(values.cast(pl.String).to_list())
         if not (values.dtype.is_numeric() or values.dtype == pl.Boolean):
             raise InputError(
                 f"{self.path}: labels must be text or numbers, but '{column}' has type {values.dtype}. Convert it.",
                 argument="labels",
             )
+        if self.as_written and values.dtype.is_numeric():
+            return parse_labels(self.as_written(self.frame.columns.index(column)))
         return values.to_numpy()
 
     def numbers(
@@ -166,7 +173,7 @@ def read_table(path: Path) -> TableFile:
     import polars as pl
 
     try:
-        table = TableFile(path, pl.read_parquet(path)) if path.suffix.lower() == ".parquet" else _read_csv(path)
+        table = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
     except (UnicodeDecodeError, csv.Error, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         # On some damaged Parquet files polars panics, which is not one of its own errors.
         reason = str(error).splitlines()[0]
@@ -177,6 +184,16 @@ def read_table(path: Path) -> TableFile:
     return table
 
 
+def first_repeated(names: Iterable[str]) -> str | None:
+    """The first name that occurred before, or None."""
+    known: set[str] = set()
+    for name in names:
+        if name in known:
+            return name
+        known.add(name)
+    return None
+
+
 def is_number(cell: str) -> bool:
     """Whether a cell of a text file is a number or a missing value."""
     try:
@@ -184,6 +201,22 @@ def is_number(cell: str) -> bool:
     except ValueError:
         return cell.strip() in MISSING
     return True
+
+
+def _read_parquet(path: Path) -> TableFile:
+    """Read a .parquet file. A small one may hold many rows of one value, so their size is checked first."""
+    import polars as pl
+
+    lazy = pl.scan_parquet(_source(path), glob=False)
+    row_bytes = sum(pl.Series([], dtype=dtype).to_numpy().itemsize for dtype in lazy.collect_schema().dtypes())
+    n_rows = lazy.select(pl.len()).collect().item()
+    need, have = n_rows * row_bytes, available()
+    if need > have:
+        raise InputError(
+            f"{path}: {n_rows} rows need {amount(need)} of memory, but only {amount(have)} are free. Save them as a "
+            ".npy file, which stays on disk."
+        )
+    return TableFile(path, pl.read_parquet(_source(path), glob=False))
 
 
 def _read_csv(path: Path) -> TableFile:
@@ -210,16 +243,48 @@ def _read_csv(path: Path) -> TableFile:
 
     try:
         skip = start + has_header
-        # Without a schema length, polars infers types from the whole column and not from its first hundred cells.
-        frame = pl.read_csv(path, has_header=False, skip_rows=skip, separator=separator, infer_schema_length=None)
+        frame = _read_cells(path, separator, skip)
     except pl.exceptions.PolarsError:
         _full_rows(path, separator, len(names))
         raise
+    kept = None
     # polars pads short lines and counts blank lines as rows. Both leave a null in the last column.
     if frame.width != len(names) or frame[:, -1].null_count():
-        frame = frame[[i - skip for i in _full_rows(path, separator, len(names)) if i >= skip]]
-    frame.columns = names
-    return TableFile(path, frame.with_columns([_as_numbers(column) for column in frame]), separator, has_header)
+        kept = [i - skip for i in _full_rows(path, separator, len(names)) if i >= skip]
+        frame = frame[kept]
+    names_before, frame.columns = frame.columns, names
+
+    def as_written(place: int) -> list[str]:
+        name = names_before[place]
+        cells = _read_cells(path, separator, skip, columns=[name], schema_overrides={name: pl.String})[name]
+        return (cells if kept is None else cells[kept]).str.strip_chars().to_list()
+
+    frame = frame.with_columns([_as_numbers(column) for column in frame])
+    return TableFile(path, frame, separator, has_header, as_written)
+
+
+def _read_cells(path: Path, separator: str, skip: int, **options: Any) -> "pl.DataFrame":
+    """The cells below the first `skip` rows. Types are those of the whole column, not of its first hundred cells."""
+    import polars as pl
+
+    return pl.read_csv(
+        _source(path),
+        has_header=False,
+        skip_rows=skip,
+        separator=separator,
+        infer_schema_length=None,
+        glob=False,
+        **options,
+    )
+
+
+def _source(path: Path) -> Path | bytes:
+    """What polars is given: the path, or the contents if the path is not UTF-8, which polars cannot open."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return path.read_bytes()
+    return path
 
 
 def _lines(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
@@ -259,7 +324,7 @@ def _check_names(path: Path, names: list[str]) -> None:
             f"{path}: column {names.index('') + 1} has no name. Name it, or drop it if it counts the rows (pandas: "
             "index=False)."
         )
-    if twice := next((name for i, name in enumerate(names) if name in names[:i]), None):
+    if (twice := first_repeated(names)) is not None:
         raise InputError(f"{path}: two columns are called '{twice}'. Rename or drop one.")
 
 

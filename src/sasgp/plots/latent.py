@@ -24,6 +24,7 @@ from sasgp.plots.style import (
     ColouredLabels,
     Pictures,
     colour_bar,
+    literal,
     mosaic,
     plain,
     titled,
@@ -232,7 +233,7 @@ def _draw_latent(axes: Axes, model: "Decoder", view: _View, labels: ColouredLabe
     elif labels.values is not None:
         axes.set_ylabel("label")
     else:
-        axes.set_yticks(range(len(labels.names)), [shorten(name) for name in labels.names])
+        axes.set_yticks(range(len(labels.names)), [literal(shorten(name)) for name in labels.names])
 
 
 def _draw_points(axes: Axes, points: Array, labels: ColouredLabels) -> None:
@@ -258,8 +259,8 @@ def _draw_points(axes: Axes, points: Array, labels: ColouredLabels) -> None:
 
 def _legend(axes: Axes, labels: ColouredLabels) -> None:
     entries = [
-        Line2D([], [], ls="", ms=6, marker=MARKERS[i // len(PALETTE)], color=labels.colour(i), label=shorten(name))
-        for i, name in enumerate(labels.names)
+        Line2D([], [], ls="", ms=6, marker=MARKERS[i // len(PALETTE)], color=labels.colour(i), label=name)
+        for i, name in enumerate(map(literal, map(shorten, labels.names)))
     ]
     axes.legend(
         handles=entries,

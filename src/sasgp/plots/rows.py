@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sasgp.data.images import as_images
 from sasgp.data.labels import shorten
 from sasgp.errors import InputError
-from sasgp.plots.style import INK, PALETTE, PICTURE_SIZE, mosaic, plain, titled
+from sasgp.plots.style import INK, PALETTE, PICTURE_SIZE, literal, mosaic, plain, titled
 
 if TYPE_CHECKING:
     from sasgp.estimators.protocol import Decoder
@@ -133,7 +133,7 @@ def _profiles(rows: Array, mean: Array, std: Array, feature_names: Sequence[str]
         plain(axes)
         axes.tick_params(labelbottom=i + columns >= len(rows))
         if few and feature_names is not None:
-            axes.set_xticks(place, [shorten(name, 16) for name in feature_names], rotation=90, fontsize=6)
+            axes.set_xticks(place, [literal(shorten(name, 16)) for name in feature_names], rotation=90, fontsize=6)
     figure.legend(
         *panels[0, 0].get_legend_handles_labels(),
         loc="outside upper right",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sasgp.data.images import as_images
 from sasgp.data.labels import Labels, shorten
 
-__all__ = ["ColouredLabels", "Pictures", "colour_bar", "gridded", "mosaic", "plain", "titled"]
+__all__ = ["ColouredLabels", "Pictures", "colour_bar", "gridded", "literal", "mosaic", "plain", "titled"]
 
 Array = NDArray[Any]
 
@@ -138,8 +138,13 @@ def colour_bar(axes: Axes, colours: ScalarMappable, name: str, place: tuple[floa
         inset.text(1.06, 0.5, name, transform=inset.transAxes, va="center", color=INK, fontsize=8)
 
 
+def literal(text: str) -> str:
+    """Text of the user as matplotlib draws it unchanged: dollars do not start a formula, and no character is half."""
+    return text.encode("utf-8", "replace").decode().replace("$", r"\$")
+
+
 def titled(figure: Figure, title: str | None) -> Figure:
     """The figure, with a title if there is one."""
     if title:
-        figure.suptitle(title, color=INK, fontsize=12)
+        figure.suptitle(literal(title), color=INK, fontsize=12)
     return figure
