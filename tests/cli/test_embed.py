@@ -1,11 +1,12 @@
 """`sasgp embed`: the latents that `transform` gives, and columns found by name."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from command_line import FAST, table
+from command_line import FAST, ROWS, table
 
 from sasgp import SASGP
 from sasgp.evaluation import reconstruction
@@ -81,3 +82,13 @@ def test_embed_and_evaluate_refine(home, here, sasgp):
     held_out = X[np.sort(frame["row"].to_numpy())]
     expected = reconstruction(model, held_out, model.transform(held_out, refine=3))
     assert result["nlpd"] == pytest.approx(expected["nlpd"], rel=1e-4)
+
+
+def test_the_labels_are_not_overwritten(home, here, error):
+    labels = Path("labels.csv")
+    labels.write_text("x\n" * ROWS)
+    Path("link.csv").symlink_to(labels)
+    for out in ("labels.csv", "link.csv", "./labels.csv"):
+        message = error("embed", home / "run", home / "table.csv", "--labels", "labels.csv", "--out", out)
+        assert "which the command reads" in message
+    assert labels.read_text() == "x\n" * ROWS

@@ -1,6 +1,8 @@
 """`sasgp fit`: the files of a run, its numbers, and what is left when it fails."""
 
+import errno
 import json
+import os
 import re
 import signal
 import subprocess
@@ -289,3 +291,177 @@ def test_a_bug_in_a_picture_shows_its_traceback_and_keeps_the_model(home, here, 
     with pytest.raises(RuntimeError, match="a bug"):
         cli.main(["fit", f"{home}/images.npy", "--encoder", "table", "--out", "run", *FAST])
     SASGP.load("run/model.safetensors")
+
+
+# ---------------------------------------------------------------------------------------------------- nothing is lost
+
+TABLE = ("--encoder", "table", *FAST)
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.is_file()}
+
+
+def test_a_run_is_assembled_inside_its_folder(home, here, sasgp, monkeypatch):
+    # The folder may be a mount point, whose parent is on another device, or may belong to somebody else
+    target = here / "volume"
+    target.mkdir()
+    inside = str(target) + os.sep
+    rename, replace, mkdir = os.rename, os.replace, os.mkdir
+
+    def inside_alone(true):
+        def move(source, destination, **options):
+            if str(source).startswith(inside) and str(destination).startswith(inside):
+                return true(source, destination, **options)
+            raise OSError(errno.EXDEV, "Invalid cross-device link", str(source))
+
+        return move
+
+    def make_inside(path, *arguments, **options):
+        if str(path).startswith(str(here)) and not str(path).startswith(inside):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return mkdir(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "rename", inside_alone(rename))
+    monkeypatch.setattr(os, "replace", inside_alone(replace))
+    monkeypatch.setattr(os, "mkdir", make_inside)
+    sasgp("fit", home / "images.npy", "--out", target, *TABLE)
+    before = contents(target)
+    assert before.keys() == set(runs.FILES)
+    sasgp("fit", home / "images.npy", "--out", target, "--overwrite", "--random-state", 1, *TABLE)
+    after = contents(target)
+    assert after.keys() == set(runs.FILES)
+    assert after[runs.MODEL] != before[runs.MODEL]
+    assert [path.name for path in here.iterdir()] == ["volume"]
+
+
+@pytest.mark.parametrize("name", [runs.EMBEDDING, runs.MODEL])
+def test_a_move_that_fails_puts_the_old_run_back(home, here, sasgp, error, monkeypatch, name):
+    monkeypatch.setattr("tempfile.tempdir", str(home))
+    sasgp("fit", home / "images.npy", "--out", "run", *TABLE)
+    before, rename = contents("run"), Path.rename
+
+    def fail(self, target):
+        if self.parent.name == "new" and self.name == name:
+            raise OSError(errno.EIO, "Input/output error")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    again = ("fit", home / "images.npy", "--out", "run", "--overwrite", "--random-state", 1, *TABLE)
+    assert "Input/output error" in error(*again)
+    assert contents("run") == before
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    sasgp("fit", "--resume", "run")
+    assert {path.name for path in Path("run").iterdir()} == set(runs.FILES)
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from sasgp import cli
+rename = Path.rename
+def killed(self, target):
+    if self.parent.name == "new" and self.name == "run.json":
+        os.kill(os.getpid(), 9)
+    return rename(self, target)
+Path.rename = killed
+cli.main(sys.argv[1:])
+"""
+
+
+def test_a_kill_in_the_last_move_leaves_nothing_for_ever(home, here, sasgp):
+    sasgp("fit", home / "images.npy", "--out", "whole", "--random-state", 1, *TABLE)
+    sasgp("fit", home / "images.npy", "--out", "run", *TABLE)
+    command = ["fit", f"{home}/images.npy", "--out", "run", "--overwrite", "--random-state", "1", *TABLE]
+    assert subprocess.run([sys.executable, "-c", KILLED, *command], check=False).returncode == -signal.SIGKILL
+    assert Path("run/unfinished").is_dir()
+    sasgp("fit", "--resume", "run")
+    assert sorted(path.name for path in here.iterdir()) == ["run", "whole"]
+    assert {path.name for path in Path("run").iterdir()} == set(runs.FILES)
+    assert contents("run")[runs.EMBEDDING] == contents("whole")[runs.EMBEDDING]
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "run.json"])
+def test_a_folder_of_the_user_called_unfinished_is_kept(home, here, error, monkeypatch, name):
+    monkeypatch.setattr(SASGP, "fit", lambda *_, **__: pytest.fail("trained"))
+    Path("work/unfinished").mkdir(parents=True)
+    Path("work/unfinished", name).write_text("[1, 2]")
+    for more in ((), ("--overwrite",)):
+        message = error("fit", home / "images.npy", "--out", "work", *more, *FAST)
+        assert ("and no run" if not more else "unfinished is not from sasgp") in message
+    assert Path("work/unfinished", name).read_text() == "[1, 2]"
+
+
+def test_a_folder_in_the_place_of_a_file_is_kept(home, here, error, monkeypatch):
+    monkeypatch.setattr(SASGP, "fit", lambda *_, **__: pytest.fail("trained"))
+    Path("work/latent.png").mkdir(parents=True)
+    Path("work/latent.png/mine").write_text("mine")
+    assert "latent.png is a folder" in error("fit", home / "images.npy", "--out", "work", "--overwrite", *FAST)
+    assert Path("work/latent.png/mine").exists()
+
+
+def test_a_run_does_not_overwrite_its_own_data(home, here, sasgp, error):
+    sasgp("fit", home / "table.csv", "--labels", "species", "--out", "run", *FAST)
+    before = contents("run")
+    Path("link.csv").symlink_to("run/embedding.csv")
+    for data in ("run/embedding.csv", "link.csv"):
+        assert "which the command reads" in error("fit", data, "--out", "run", "--overwrite", *FAST)
+    labels = ("--labels", "run/embedding.csv")
+    assert "which the command reads" in error("fit", home / "table.csv", *labels, "--out", "run", "--overwrite", *FAST)
+    assert contents("run") == before
+
+
+# ---------------------------------------------------------------------------------------------------- one at a time
+
+
+def test_a_run_that_is_under_way_is_locked(home, here, error, sasgp, monkeypatch):
+    fit, refused = SASGP.fit, []
+
+    def fit_slowly(model, X, **options):
+        monkeypatch.setattr(SASGP, "fit", lambda *_, **__: pytest.fail("trained twice"))
+        try:
+            refused.append(error("fit", "--resume", "run"))
+            refused.append(error("fit", home / "images.npy", "--out", "run", "--overwrite", *TABLE))
+        finally:
+            monkeypatch.setattr(SASGP, "fit", fit)
+        return fit(model, X, **options)
+
+    monkeypatch.setattr(SASGP, "fit", fit_slowly)
+    sasgp("fit", home / "images.npy", "--out", "run", *TABLE)
+    assert len(refused) == 2
+    for message in refused:
+        assert f"Another process is training the run in {here / 'run'}. Wait until it ends" in message
+    assert {path.name for path in Path("run").iterdir()} == set(runs.FILES)
+
+
+def test_the_lock_of_a_dead_process_is_not_in_the_way(home, here, error, sasgp):
+    tokens = ["fit", f"{home}/images.npy", "--out", "run", "--max-epochs", "1000000", "--encoder", "table"]
+    process = subprocess.Popen([sys.executable, "-m", "sasgp", *tokens], stderr=subprocess.PIPE, text=True)
+    while not Path("run/unfinished/checkpoint.pt").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    assert "Another process is training" in error("fit", "--resume", "run")
+    process.kill()
+    process.communicate()
+    assert Path("run/unfinished/lock").exists()
+    sasgp("fit", home / "images.npy", "--out", "run", "--overwrite", *TABLE)
+    assert {path.name for path in Path("run").iterdir()} == set(runs.FILES)
+
+
+@pytest.mark.parametrize("which", ["table", "images"])
+def test_a_run_killed_while_it_was_drawing_is_finished_by_resume(home, here, error, sasgp, monkeypatch, which):
+    options = ("--labels", "species", *FAST) if which == "table" else TABLE
+    sasgp("fit", home / ("table.csv" if which == "table" else "images.npy"), "--out", "run", *options)
+    whole = contents("run")
+    for lost in ([runs.EXPLORER], [runs.LATENT, runs.LOSS, runs.EXPLORER]):
+        for name in lost:
+            Path("run", name).unlink()
+        with monkeypatch.context() as patch:
+            patch.setattr(SASGP, "fit", lambda *_, **__: pytest.fail("trained again"))
+            assert "already finished" in error("fit", "--resume", "run", "--max-epochs", "7")
+            assert "explorer.html" in sasgp("fit", "--resume", "run")
+        assert contents("run").keys() == whole.keys()
+        for name in (runs.MODEL, runs.EMBEDDING, runs.LATENT, runs.EXPLORER):
+            assert contents("run")[name] == whole[name], name
+    assert "already finished" in error("fit", "--resume", "run")

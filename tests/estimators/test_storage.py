@@ -12,6 +12,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from sasgp.errors import InputError
 from sasgp.estimators import storage
 from sasgp.estimators.storage import read, write
 from sasgp.gp import kernels
+from sasgp.models.build import build
 
 HEADER = {
     "class": "SASGP",
@@ -403,3 +405,75 @@ def test_killed_while_writing(path: Path) -> None:
             assert len(list(path.parent.iterdir())) <= 1 + (kill + 1)
     write(path, HEADER, TENSORS)
     assert read(path)[0] == HEADER
+
+
+# --- models with a right checksum and wrong parts
+
+
+@pytest.fixture(scope="module", params=["SASGP", "BayesianGPLVM", "VAE"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[type[Any], Path]:
+    import sasgp
+
+    cls: type[Any] = getattr(sasgp, request.param)
+    path = tmp_path_factory.mktemp("model") / "model.safetensors"
+    cls(max_epochs=1, random_state=0).fit(np.random.default_rng(0).normal(size=(40, 3))).save(path)
+    cls.load(path)
+    return cls, path
+
+
+WRONG: list[Any] = [None, [], {}, "x", -1, 0, 1.5, True, [1, "x"], {"array": 3}, 10**9]
+
+
+def test_wrong_parts_of_the_header_are_one_sentence(model: tuple[type[Any], Path], path: Path) -> None:
+    cls, source = model
+    header, tensors = read(source)
+
+    def check(changed: dict[str, Any]) -> None:
+        write(path, changed, tensors)
+        with suppress(InputError):  # a setting that loading does not use may be anything
+            cls.load(path)
+
+    for key in ("settings", "fitted", "feature_names", "class"):
+        check({name: value for name, value in header.items() if name != key})
+        for wrong in WRONG:
+            check(header | {key: wrong})
+    for part in ("settings", "fitted"):
+        for key in header[part]:
+            check(header | {part: {name: value for name, value in header[part].items() if name != key}})
+            for wrong in WRONG:
+                check(header | {part: header[part] | {key: wrong}})
+
+
+def test_wrong_tensors_are_one_sentence(model: tuple[type[Any], Path], path: Path) -> None:
+    cls, source = model
+    header, tensors = read(source)
+    for name, tensor in tensors.items():
+        if name.endswith("_bound"):  # GPyTorch takes its own if a file has none
+            continue
+        rest = {key: value for key, value in tensors.items() if key != name}
+        for others in (rest, rest | {name: torch.zeros(2, 2, 2)}):
+            write(path, header, others)
+            with pytest.raises(InputError, match="model"):
+                cls.load(path)
+        for wrong in (torch.zeros(0), tensor[None], tensor[..., None]):  # torch takes one value for a scalar
+            write(path, header, rest | {name: wrong})
+            with suppress(InputError):
+                cls.load(path)
+
+
+def test_a_small_file_makes_no_large_model(
+    model: tuple[type[Any], Path], path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cls, source = model
+    header, tensors = read(source)
+    made: list[str] = []
+
+    def watched(settings: Any, *sizes: int) -> Any:
+        made.append(settings.device.type)
+        return build(settings, *sizes)
+
+    monkeypatch.setattr("sasgp.estimators.persistence.build", watched)
+    write(path, header | {"fitted": header["fitted"] | {"n_features_in_": 10**8}}, tensors)
+    with pytest.raises(InputError, match="does not fit its settings"):
+        cls.load(path)
+    assert made == ["meta"]

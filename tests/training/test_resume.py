@@ -1,5 +1,6 @@
 """What survives: an interrupted run ends in the same bits, and its checkpoint is whole at every moment."""
 
+import hashlib
 import json
 import math
 import os
@@ -9,10 +10,14 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
+from gpytorch.constraints import GreaterThan, Positive
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from memory import Memory
 from torch import nn
 
@@ -229,6 +234,150 @@ def test_going_on_with_other_data_or_settings_says_which_differ(data, tmp_path):
     SASGP(**SETTINGS, verbose=True).fit(data, resume=tmp_path / "c.pt")  # what changes nothing may change
 
 
+def test_every_row_of_the_data_counts(data, tmp_path):
+    X = np.tile(data, (20, 1))  # more rows than a sample would have
+    stopped(X, tmp_path / "c.pt", 2)
+    for row in (0, 1, 2, 3, 4, 5, 6, 7, len(X) - 1):
+        other = X.copy()
+        other[row, 1] += 1
+        with pytest.raises(InputError, match="differ: values of data"):
+            SASGP(**SETTINGS).fit(other, resume=tmp_path / "c.pt")
+    SASGP(**SETTINGS).fit(np.asfortranarray(X), resume=tmp_path / "c.pt")  # the same rows
+
+
+def kernel(cls=MaternKernel, scale=ScaleKernel, **options):
+    return scale(cls(**{"ard_num_dims": 2} | options))
+
+
+def network(activation=nn.Tanh, **options):
+    return nn.Sequential(nn.Linear(4, 8), activation(**options), nn.Linear(8, 2))
+
+
+class Rising(nn.Module):
+    """A network whose activation is a function, not a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.layer, self.function = nn.Linear(4, 2), function
+
+    def forward(self, X):
+        return self.function(self.layer(X))
+
+
+@pytest.mark.parametrize(
+    ("setting", "then", "others"),
+    [
+        (
+            "kernel",
+            kernel,
+            [
+                lambda: kernel(nu=1.5),
+                lambda: kernel(RBFKernel),
+                lambda: kernel(active_dims=[1, 0]),
+                lambda: kernel(ard_num_dims=None),
+                lambda: kernel(lengthscale_constraint=Positive(torch.exp, torch.log)),
+                lambda: kernel(lengthscale_constraint=GreaterThan(0.1)),
+                lambda: kernel().base_kernel,
+            ],
+        ),
+        ("encoder", network, [lambda: network(nn.ReLU), lambda: network(nn.ELU, alpha=0.5)]),
+        ("encoder", lambda: network(nn.ELU), [lambda: network(nn.ELU, alpha=0.5)]),
+        ("encoder", lambda: Rising(torch.tanh), [lambda: Rising(torch.relu)]),
+    ],
+)
+def test_other_parts_of_the_same_shape_are_other_settings(data, tmp_path, setting, then, others):
+    point = {"latents": "point"}
+    stopped(data, tmp_path / "c.pt", 2, **{setting: then()}, **point)
+    for other in others:
+        with pytest.raises(InputError, match=f"differ: {setting}: "):
+            SASGP(**SETTINGS, **{setting: other()}, **point).fit(data, resume=tmp_path / "c.pt")
+    SASGP(**SETTINGS, **{setting: then()}, **point).fit(data, resume=tmp_path / "c.pt")  # whose first values are others
+
+
+# ---------------------------------------------------------------------------------------------------- bad checkpoints
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory):
+    """The bytes of a checkpoint."""
+    path = tmp_path_factory.mktemp("checkpoint") / "c.pt"
+    checkpoint.write(
+        path, {"seed": 3, "history": [{"loss": 0.5}], "model": {"w": torch.arange(50.0), "b": torch.ones(3)}}
+    )
+    return path.read_bytes()
+
+
+def refused(path, content, match="cannot be read as one"):
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=match) as error:
+        checkpoint.read(path)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def sealed(content):
+    """A checkpoint with any content and the right checksum."""
+    return b"sasgp checkpoint 2\n" + hashlib.sha256(content).digest() + content
+
+
+def test_any_flipped_byte_is_noticed(content, tmp_path):
+    draw = np.random.default_rng(0)
+    for place in range(len(content)):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << draw.integers(8)
+        refused(tmp_path / "c.pt", damaged, "cannot be read as one|newer sasgp|development version")
+
+
+def test_a_checkpoint_cut_short_or_of_another_format_is_refused(content, tmp_path):
+    for length in (0, 5, 18, 19, 40, 51, 52, len(content) - 1):
+        refused(tmp_path / "c.pt", content[:length])
+    refused(tmp_path / "c.pt", content + b"x", "checksum")
+    refused(tmp_path / "c.pt", content.replace(b"checkpoint 2", b"checkpoint 3", 1), "newer sasgp")
+    refused(tmp_path / "c.pt", content.replace(b"checkpoint 2", b"checkpoint 1", 1), "development version")
+
+
+def test_a_checkpoint_with_the_right_checksum_and_wrong_parts_is_refused(tmp_path):
+    def made(outline, tensors=b""):
+        text = outline if isinstance(outline, bytes) else json.dumps(outline).encode()
+        return sealed(
+            len(text).to_bytes(8, "little") + text + (tensors or safetensors.torch.save({"0": torch.ones(3)}))
+        )
+
+    def header(**entry):
+        text = json.dumps({"0": {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]} | entry}).encode()
+        return len(text).to_bytes(8, "little") + text + bytes(12)
+
+    path, outline = tmp_path / "c.pt", {"mapping": [["w", {"tensor": "0"}]]}
+    path.write_bytes(made(outline))
+    assert torch.equal(checkpoint.read(path)["w"], torch.ones(3))
+    for wrong in ([], 1, {}, {"tensor": "0"}, {"mapping": [["w", {"tensor": "1"}]]}, {"mapping": 3}, {"other": 1}):
+        refused(path, made(wrong))
+    for wrong in ({"mapping": [[["list"], 1]]}, {"mapping": [["w", {"tensor": ["0"]}]]}, b"{", b"[" * 100_000):
+        refused(path, made(wrong))
+    for entry in ({"shape": [10**9]}, {"shape": [10**9], "data_offsets": [0, 4 * 10**9]}, {"data_offsets": [0, 13]}):
+        refused(path, made(outline, header(**entry)))  # larger than the file
+    for wrong in (b"", b"nonsense", (2**63).to_bytes(8, "little"), b"PK\3\4" + bytes(50)):
+        refused(path, sealed(wrong))
+
+
+def test_a_checkpoint_gives_back_what_it_was_given(tmp_path):
+    shared = torch.arange(6.0).reshape(2, 3)
+    state: dict[str, Any] = {
+        "w": {0: shared, 1: shared.T, "again": shared, "view": shared.expand(4, 2, 3)},
+        "betas": (0.1, [1e-320, math.inf, None, True]),
+        "n": torch.tensor(3),
+        "half": torch.ones(2, dtype=torch.bfloat16),
+        "none": torch.zeros(0, 3),
+    }
+    checkpoint.write(tmp_path / "c.pt", state)
+    got = checkpoint.read(tmp_path / "c.pt")
+    assert (list(got), list(got["w"]), got["betas"]) == (list(state), list(state["w"]), state["betas"])
+    for name in ("n", "half", "none"):
+        assert torch.equal(got[name], state[name])
+        assert got[name].dtype == state[name].dtype
+    assert all(torch.equal(got["w"][key], value) for key, value in state["w"].items())
+
+
 def test_a_checkpoint_that_is_none_is_named(tmp_path, data):
     (tmp_path / "c.pt").write_bytes(b"PK\3\4 nonsense")
     for path in (tmp_path / "c.pt", tmp_path / "missing.pt", tmp_path):
@@ -241,9 +390,11 @@ def test_loading_a_checkpoint_runs_no_code(tmp_path, data):
         def __reduce__(self):
             return os.system, (f"touch {tmp_path}/owned",)
 
-    torch.save({"sasgp checkpoint": 1, "evil": Evil()}, tmp_path / "c.pt")
-    with pytest.raises(InputError, match="cannot be read"):
-        SASGP(**SETTINGS).fit(data, resume=tmp_path / "c.pt")
+    torch.save({"sasgp checkpoint": 1, "evil": Evil()}, tmp_path / "bare.pt")
+    (tmp_path / "c.pt").write_bytes(sealed((tmp_path / "bare.pt").read_bytes()))
+    for path in (tmp_path / "bare.pt", tmp_path / "c.pt"):
+        with pytest.raises(InputError, match="cannot be read"):
+            SASGP(**SETTINGS).fit(data, resume=path)
     assert not (tmp_path / "owned").exists()
 
 

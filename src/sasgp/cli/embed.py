@@ -25,7 +25,7 @@ def embed(model: Model, data: Data, /, *, out: Path, labels: Labels = None, refi
 
     from sasgp.cli import files
 
-    files.check_suffix(out, (".csv", ".npy"), data)
+    files.check_suffix(out, (".csv", ".npy"), data, labels)
     files.check_place(out)
     estimator, run = load_model(model)
     embedding = embedded(estimator, load_data(data, labels, estimator, run), refine)

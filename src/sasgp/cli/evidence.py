@@ -91,7 +91,7 @@ def _check_options(
     from sasgp.cli import files
 
     if curve is not None:
-        files.check_suffix(curve, (".png",), data, "--curve")
+        files.check_suffix(curve, (".png",), data, option="--curve")
         files.check_place(curve, "--curve")
     unused = {"--active-set-size": active_set_size, "--n-estimates": n_estimates if curve is None else None}
     if method in (None, "exact", "bound") and (given := [name for name, value in unused.items() if value is not None]):

@@ -32,7 +32,7 @@ def explore(
     run = runs.find(model)
     if out is None:
         out = run.model.with_suffix(".html") if run.folder is None else run.folder / runs.EXPLORER
-    files.check_suffix(out, (".html", ".htm"), data)
+    files.check_suffix(out, (".html", ".htm"), data, labels)
     files.check_place(out)
     estimator, run = load_model(model)
     if data is None:

@@ -20,18 +20,27 @@ __all__ = [
     "missing_folders",
     "remove_empty",
     "replacing",
+    "same_file",
     "writable",
     "write_csv",
 ]
 
 
-def check_suffix(out: Path, suffixes: tuple[str, ...], source: str | Path | None = None, option: str = "--out") -> None:
-    """Raise InputError if the file has another suffix, or is the file that the command reads."""
+def check_suffix(out: Path, suffixes: tuple[str, ...], *sources: str | Path | None, option: str = "--out") -> None:
+    """Raise InputError if the file has another suffix, or is one of the files that the command reads."""
     if out.suffix.lower() not in suffixes:
         kinds = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
         raise InputError(f"{option} must end in {kinds}. Got {out}. Choose another name.")
-    if source is not None and out.exists() and Path(source).exists() and out.samefile(source):
+    if any(source is not None and same_file(out, source) for source in sources):
         raise InputError(f"{option} would overwrite {out}, which the command reads. Choose another file.")
+
+
+def same_file(one: str | Path, other: str | Path) -> bool:
+    """Whether two paths name one file that exists, by whatever links."""
+    try:
+        return real_path(one).samefile(real_path(other))
+    except (OSError, ValueError):  # one of them does not exist, or is no path but the name of a column
+        return False
 
 
 def check_place(path: Path, option: str = "--out") -> None:

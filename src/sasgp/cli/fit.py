@@ -88,30 +88,69 @@ def fit(
     request = Request(data, labels, model, test_fraction, overwrite, tensorboard, options, command)
     if resume is not None and out is not None:
         raise InputError("--resume already names the folder of the run. Leave out --out.")
+    if resume is not None and not request.given() and _draw_again(resume, open_):
+        return
     _run(request if resume is None else request.resumed(resume), out or resume, resume is not None, open_)
 
 
 def _run(request: Request, out: Path | None, resumed: bool, open_: bool) -> None:
     """Train, and write the run. Of several processes, only the first writes and prints."""
-    from sasgp.cli import files, runs
+    from sasgp.cli import runs
     from sasgp.data.files import real_path
 
     if request.data is None or out is None:
         raise InputError("fit needs DATA and --out RUN, or --resume RUN. Try `sasgp fit --help`.")
+    runs.check_inputs(out, request.data, request.labels)
     if not resumed and not rank_of_process():
         runs.check_new(out, overwrite=request.overwrite)
     trained = _train(request, request.data, out, resumed)
     if trained is None:
         return
-    estimator, embedding, dataset, run = trained.estimator, trained.embedding, trained.dataset, real_path(out)
     with _complete(out):
-        show(report.summary(trained.info, dataset, out))
-        draw_run(estimator, embedding, dataset, run)
-        with files.replacing(run / runs.EXPLORER) as file:
-            explorer_page(estimator, embedding, dataset, dataset.name).save(file)
+        show(report.summary(trained.info, trained.dataset, out))
+        _draw(trained.estimator, trained.embedding, trained.dataset, real_path(out))
+    _show_pictures(out, open_)
+
+
+def _draw(estimator: "SASGP", embedding: "Embedding", dataset: "Dataset", run: Path) -> None:
+    """Write the pictures of a run and its page."""
+    from sasgp.cli import files, runs
+
+    draw_run(estimator, embedding, dataset, run)
+    with files.replacing(run / runs.EXPLORER) as file:
+        explorer_page(estimator, embedding, dataset, dataset.name).save(file)
+
+
+def _draw_again(out: Path, open_: bool) -> bool:
+    """Draw a run whose process was killed while it drew. Returns whether there was anything to draw."""
+    from sasgp.cli import runs
+
+    if not runs.lacks_pictures(out):
+        return False
+    if rank_of_process():
+        return True
+
+    from sasgp.cli.loading import known_embedding, load_data, load_model
+
+    with _complete(out):
+        estimator, run = load_model(out)
+        if run.folder is None or run.source is None:
+            return False
+        dataset = replace(load_data(run.source, None, estimator, run), image_shape=run.image_shape)
+        embedding = known_embedding(estimator, run)
+        embedding = replace(embedding, Z=embedding.Z.astype(estimator.embedding_.dtype))  # as when it was written
+        _draw(estimator, embedding, dataset, run.folder)
+    _show_pictures(out, open_)
+    return True
+
+
+def _show_pictures(out: Path, open_: bool) -> None:
+    from sasgp.cli import runs
+    from sasgp.data.files import real_path
+
     show([report.pictures(out)])
     if open_:
-        open_page(run / runs.EXPLORER)
+        open_page(real_path(out) / runs.EXPLORER)
 
 
 @contextmanager

@@ -52,12 +52,15 @@ class Request:
         """The request that began an unfinished run. Raises InputError if this one differs from it in what was typed."""
         from sasgp.cli import unfinished
 
-        typed = _typed()
-        given = {name: value for name, value in self.as_json().items() if name in typed or (name == "data" and value)}
-        asked = unfinished.request(run, given)
+        asked = unfinished.request(run, self.given())
         options = {field.name: asked.get(field.name, field.default) for field in fields(Options)}
         own = {field.name: asked[field.name] for field in fields(Request) if field.name != "options"}
         return Request(**own | {"overwrite": True, "options": Options(**options)})
+
+    def given(self) -> dict[str, Any]:
+        """What was typed, with the names and values of `as_json`."""
+        typed = _typed()
+        return {name: value for name, value in self.as_json().items() if name in typed or (name == "data" and value)}
 
     def as_json(self) -> dict[str, Any]:
         """The request as JSON. Paths become absolute, so that it means the same from any folder."""

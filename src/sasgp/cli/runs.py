@@ -10,10 +10,12 @@
 | explorer.html | a page to explore the latent space in a browser |
 """
 
+import errno
 import json
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,11 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sasgp.cli import unfinished
-from sasgp.cli.files import missing_folders, remove_empty, writable
+from sasgp.cli.files import missing_folders, remove_empty, same_file, writable
 from sasgp.data.files import real_path
 from sasgp.errors import InputError
 
-__all__ = ["Embedding", "RunFolder", "check_new", "find", "written"]
+__all__ = ["Embedding", "RunFolder", "check_inputs", "check_new", "find", "lacks_pictures", "written"]
 
 MODEL, EMBEDDING, HISTORY, INFO = "model.safetensors", "embedding.csv", "history.jsonl", "run.json"
 LATENT, LOSS, EXPLORER = "latent.png", "loss.png", "explorer.html"
@@ -55,6 +57,10 @@ def check_new(path: Path, *, overwrite: bool) -> None:
                 f"{path} holds other files and no run. Choose an empty or new folder for --out, or add --overwrite to "
                 "write beside them."
             )
+    unfinished.check_replaceable(path)
+    for name in (*FILES, INDEX):
+        if (path / name).is_dir():
+            raise InputError(f"{path / name} is a folder, but a run has a file of that name. Choose another --out.")
     missing = missing_folders(path)
     try:
         with writable(path):
@@ -62,6 +68,14 @@ def check_new(path: Path, *, overwrite: bool) -> None:
             tempfile.TemporaryFile(dir=path).close()
     finally:
         remove_empty(missing)
+
+
+def check_inputs(path: Path, *inputs: str | None) -> None:
+    """Raise InputError if one of the inputs is a file that a run in the folder replaces."""
+    path = real_path(path)
+    for source in filter(None, inputs):
+        if any(same_file(path / name, source) for name in (*FILES, INDEX)):
+            raise InputError(f"--out {path} would overwrite {source}, which the command reads. Choose another folder.")
 
 
 @contextmanager
@@ -72,11 +86,32 @@ def written(path: Path) -> Iterator[Path]:
     """
     path = real_path(path)
     with tempfile.TemporaryDirectory(dir=path / unfinished.FOLDER, ignore_cleanup_errors=True) as temporary:
-        yield Path(temporary)
-        for name in (*FILES, INDEX):  # pictures and the index of an older run go as well
-            (path / name).unlink(missing_ok=True)
-        for file in Path(temporary).iterdir():
-            file.replace(path / file.name)
+        old, new = Path(temporary, "old"), Path(temporary, "new")
+        old.mkdir()
+        new.mkdir()
+        yield new
+        files = sorted(new.iterdir(), key=lambda file: file.name == MODEL)  # last: without a model, there is no run
+        try:
+            for name in (*FILES, INDEX):  # pictures and the index of an older run go as well
+                if (path / name).is_dir():
+                    raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path / name))
+                if os.path.lexists(path / name):
+                    (path / name).rename(old / name)
+            for file in files:
+                file.rename(path / file.name)
+        except OSError:
+            with suppress(OSError):
+                _put_back(path, old, files)
+            raise
+
+
+def _put_back(path: Path, old: Path, files: list[Path]) -> None:
+    """Give a folder its old files again, after some of the new ones could not be moved there."""
+    for file in files:
+        if not file.exists():
+            (path / file.name).unlink(missing_ok=True)
+    for file in old.iterdir():
+        file.rename(path / file.name)
 
 
 # ---------------------------------------------------------------------------------------------------- reading
@@ -170,6 +205,27 @@ class RunFolder:
         return Embedding.read(self.folder / EMBEDDING)
 
 
+def lacks_pictures(path: Path) -> bool:
+    """Whether a run is complete but for its pictures, because its process was killed while it drew them."""
+    path = real_path(path)
+    is_trained = (path / MODEL).is_file() and (path / INFO).is_file() and not (path / unfinished.FOLDER).exists()
+    return is_trained and not all((path / name).exists() for name in (LATENT, LOSS, EXPLORER))
+
+
+def _check_info(info: Any) -> None:
+    """Raise ValueError if the contents of run.json are not of the types that `RunFolder` expects."""
+    if not isinstance(info, dict) or not isinstance(info.get("data", {}), dict):
+        raise ValueError("it is no mapping")
+    data = info.get("data", {})
+    for name, kind in (("image_shape", int), ("columns", str)):
+        entries = data.get(name)
+        if not (entries is None or (isinstance(entries, list) and all(type(entry) is kind for entry in entries))):
+            raise ValueError(f"{name} is no list of {'numbers' if kind is int else 'names'}")
+    for name in ("name", "source", "labels"):
+        if not isinstance(data.get(name), str | None):
+            raise ValueError(f"{name} is no text")
+
+
 def find(path: Path) -> RunFolder:
     """The run in a folder, or a model on its own."""
     path = path.expanduser()
@@ -183,8 +239,7 @@ def find(path: Path) -> RunFolder:
         )
     try:
         info = json.loads((path / INFO).read_text(encoding="utf-8"))
-        if not isinstance(info, dict) or not isinstance(info.get("data", {}), dict):
-            raise ValueError("it is no mapping")
+        _check_info(info)
     except FileNotFoundError:
         info = {}
     except ValueError as error:

@@ -5,15 +5,17 @@
 | run.json | the command: data, labels, model and every option, so that `sasgp fit --resume RUN` needs nothing else |
 | checkpoint.pt | the state of training; the first one is written after an epoch or three minutes |
 | history.jsonl | one line per epoch so far |
+| lock | nothing; the process that trains holds a lock on it, which ends with the process |
 
 If the new run is to overwrite an older one, the older files stay in RUN until the new ones replace them.
 """
 
 import json
+import os
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from sasgp.training.progress import rank_of_process
 __all__ = ["FOLDER", "Work", "begun", "check_finished", "check_not_begun", "request"]
 
 FREE = ("device", "verbose")  # options that do not change the result, so that a resumed run may have others
-FOLDER, INFO, HISTORY = "unfinished", "run.json", "history.jsonl"
+FOLDER, INFO, HISTORY, LOCK = "unfinished", "run.json", "history.jsonl", "lock"
 
 
 class Work:
@@ -71,15 +73,59 @@ def check_finished(run: Path) -> None:
 def check_not_begun(out: Path) -> None:
     """Raise InputError if another run in the folder is training or was interrupted."""
     path = real_path(out)
-    if (path / FOLDER).is_dir():
+    if (path / FOLDER).is_dir() and _is_ours(path / FOLDER):
         raise InputError(f"{path} holds a run that is not finished. {_how(path)}, or add --overwrite to start again.")
+
+
+def check_replaceable(out: Path) -> None:
+    """Raise InputError if the folder of an unfinished run is needed, but something else has its name."""
+    folder = real_path(out) / FOLDER
+    if os.path.lexists(folder) and not (folder.is_dir() and not folder.is_symlink() and _is_ours(folder)):
+        raise InputError(
+            f"{folder} is not from sasgp, which needs this name for its own folder. Rename it, or choose another --out."
+        )
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder called `unfinished` is one that `begun` made, and not the user's own."""
+    try:
+        info = json.loads((folder / INFO).read_text(encoding="utf-8"))
+    except FileNotFoundError:  # its process was killed before it wrote anything else
+        return all(file.name == LOCK or file.name.startswith(f".{Path(INFO).stem}.") for file in folder.iterdir())
+    except (OSError, ValueError):
+        return False
+    return isinstance(info, dict) and {"data", "model", "command"} <= info.keys()
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of an unfinished run. The kernel ends it with the process, so a dead process is not in the way."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"Another process is training the run in {folder.parent}. Wait until it ends, or stop it first."
+            ) from None
+        except OSError:  # some network file systems have no locks
+            pass
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def request(run: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     """What `sasgp fit` was asked for when the run began. Raises InputError if `given` differs from it."""
     path = real_path(run) / FOLDER / INFO
     try:
-        then = dict(json.loads(path.read_text(encoding="utf-8")))
+        then = json.loads(path.read_text(encoding="utf-8"))
+        _check_request(then)
     except FileNotFoundError:
         is_finished = (real_path(run) / "model.safetensors").exists()
         state = "has already finished" if is_finished else "holds no run that was interrupted"
@@ -96,7 +142,31 @@ def request(run: Path, given: Mapping[str, Any]) -> dict[str, Any]:
             f"--resume continues a run with its own data and options, but these differ: {'; '.join(other)}. Leave them "
             "out, or start a new run."
         )
+    if not rank_of_process():
+        with _locked(path.parent):  # a run that is under way is refused before its data are read
+            pass
     return then | {name: given[name] for name in FREE if name in given}
+
+
+def _check_request(then: Any) -> None:
+    """Raise ValueError if this is no request: each entry must have a type that the option can have."""
+    from sasgp.cli.fit_options import MODELS
+
+    if not isinstance(then, dict):
+        raise ValueError("it is no mapping")
+    number, text = int | float, str
+    kinds: dict[str, Any] = {"data": text, "command": text, "overwrite": bool, "tensorboard": bool, "model": text}
+    kinds |= {"labels": text | None, "test_fraction": number | None, "random_state": int | None}
+    kinds |= {"image_shape": list | None, "device": text, "verbose": bool}
+    wrong = [name for name, kind in kinds.items() if name not in then or not isinstance(then[name], kind)]
+    plain = bool | int | float | str | None
+    wrong += [name for name, value in then.items() if name not in kinds and not isinstance(value, plain)]
+    if not wrong and then["model"] not in MODELS:
+        wrong = ["model"]
+    if not wrong and not all(type(size) is int for size in then["image_shape"] or ()):
+        wrong = ["image_shape"]
+    if wrong:
+        raise ValueError(f"{', '.join(wrong)} cannot be read")
 
 
 @contextmanager
@@ -110,26 +180,38 @@ def begun(out: Path, asked: Mapping[str, Any], *, resumed: bool) -> Iterator[Wor
         yield Work(run, resumed=resumed)
         return
     missing = missing_folders(run)
-    with writable(run):
-        if not resumed:
-            shutil.rmtree(run / FOLDER, ignore_errors=True)
-        (run / FOLDER).mkdir(parents=True, exist_ok=True)
-        with replacing(run / FOLDER / INFO) as file:
-            file.write_text(json.dumps(dict(asked), indent=1) + "\n", encoding="utf-8")
-    work = Work(run, resumed=resumed)
-    try:
-        yield work
-    except BaseException as error:
-        if not work.has_checkpoint:
-            _discard(work, missing)
-        elif isinstance(error, KeyboardInterrupt):
-            step = getattr(error, "step", None)
-            when = f"after step {step}." if step is not None else "at once. The last checkpoint is complete."
-            error.args = (f"interrupted {when} {work.how}.",)
-        elif isinstance(error, Exception):
-            error.add_note(f"The last checkpoint is complete. {work.how}.")
-        raise
-    _discard(work, [])
+    with ExitStack() as stack:
+        check_replaceable(run)
+        with writable(run):
+            (run / FOLDER).mkdir(parents=True, exist_ok=True)
+            stack.enter_context(_locked(run / FOLDER))
+            if not resumed:
+                _clear(run / FOLDER)
+            with replacing(run / FOLDER / INFO) as file:
+                file.write_text(json.dumps(dict(asked), indent=1) + "\n", encoding="utf-8")
+        work = Work(run, resumed=resumed)
+        try:
+            yield work
+        except BaseException as error:
+            if not work.has_checkpoint:
+                _discard(work, missing)
+            elif isinstance(error, KeyboardInterrupt):
+                step = getattr(error, "step", None)
+                when = f"after step {step}." if step is not None else "at once. The last checkpoint is complete."
+                error.args = (f"interrupted {when} {work.how}.",)
+            elif isinstance(error, Exception):
+                error.add_note(f"The last checkpoint is complete. {work.how}.")
+            raise
+        _discard(work, [])
+
+
+def _clear(folder: Path) -> None:
+    """Delete what an earlier run left in its folder, except the lock."""
+    for file in folder.iterdir():
+        if file.is_dir() and not file.is_symlink():
+            shutil.rmtree(file, ignore_errors=True)
+        elif file.name != LOCK:
+            file.unlink(missing_ok=True)
 
 
 def _discard(work: Work, missing: list[Path]) -> None:

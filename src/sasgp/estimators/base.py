@@ -14,7 +14,7 @@ from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from sasgp.data.rows import ArrayRows, take_rows
+from sasgp.data.rows import ArrayRows
 from sasgp.errors import InputError
 from sasgp.estimators.callbacks import Callback
 from sasgp.estimators.decoding import Decoding
@@ -26,6 +26,7 @@ from sasgp.models.build import build
 from sasgp.training import checkpoint as checkpoints
 from sasgp.training.checkpoint import Checkpointer
 from sasgp.training.distributed import agreed, joined
+from sasgp.training.fingerprint import differences, fingerprint, sample_fingerprint
 from sasgp.training.initialise import Start, initialise
 from sasgp.training.loop import Ranks, generator
 from sasgp.training.malloc import keep_freed_memory
@@ -157,9 +158,10 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         saved: dict[str, Any] | None,
         callback: Callback | None,
     ) -> None:
-        fingerprint = self._fingerprint(array)
+        needed = saved is not None or checkpointer.path is not None  # it reads all rows
+        current = self._fingerprint(array) if needed else {}
         if saved is not None:
-            _check_same(saved["fingerprint"], fingerprint)
+            _check_same(saved["fingerprint"], current)
         self._check_world(ranks.world)
         seed = seed_of(self.random_state) if saved is None else saved["seed"]
         self.seed_ = int(agreed(ranks, seed, self._device))
@@ -179,7 +181,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
             self._plan(),
             ranks=ranks,
             checkpointer=checkpointer,
-            fingerprint=fingerprint,
+            fingerprint=current,
             history=self.history_,
             held_out_loss=None if held_out is None else lambda: self._held_out_loss(rows, held_out),
             on_epoch=None if callback is None else lambda record: callback(self, record),
@@ -190,7 +192,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         with torch.no_grad():
             self.posterior_ = self._final_posterior(rows)
         self.embedding_ = self._encode(everything, known=True)
-        self._data_fingerprint = self._fingerprint_of(array)
+        self._data_fingerprint = sample_fingerprint(array, self.dtype)
 
     def _split(self, rows: ArrayRows) -> tuple[ArrayRows, ArrayRows]:
         """Rows to train on and rows held out for early stopping."""
@@ -209,12 +211,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
     def _fingerprint(self, array: Any) -> dict[str, Any]:
         # verbose and device do not change the result
         settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ("verbose", "device")}
-        sample = take_rows(array, checkpoints.sampled(len(array)))
-        return checkpoints.fingerprint(len(array), sample, {"class": type(self).__name__, **settings})
-
-    def _fingerprint_of(self, array: Any) -> str:
-        """What training rows are known by, in whatever type they are stored."""
-        return checkpoints.values_fingerprint(take_rows(array, checkpoints.sampled(len(array))), self.dtype)
+        return fingerprint(array, {"class": type(self).__name__, **settings})
 
     def _start(self) -> Start:
         return Start(
@@ -229,7 +226,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         )
 
     def _plan(self) -> Plan:
-        return Plan(  # plain numbers, because `weights_only` refuses NumPy's
+        return Plan(  # plain numbers, because a checkpoint holds no others
             batch_size=self.batch_size_,
             max_epochs=None if self.max_epochs is None else int(self.max_epochs),
             learning_rate=self.encoder_rate(),
@@ -264,7 +261,7 @@ def _checkpointer(checkpoint: str | Path | Checkpointer | None) -> Checkpointer:
 
 def _check_same(then: dict[str, Any], now: dict[str, Any]) -> None:
     """Raise InputError if a checkpoint was made with other data or settings."""
-    if different := checkpoints.differences(then, now):
+    if different := differences(then, now):
         raise InputError(
             f"resume needs the data and settings that the checkpoint was made with. These differ: {different}. "
             "Put them back, or start again without resume.",

@@ -18,6 +18,7 @@ from sasgp.estimators.inference import SCORE_SAMPLES, Array
 from sasgp.estimators.validation import check_count
 from sasgp.gp.nearest import NearestRows
 from sasgp.gp.posterior import Predictive
+from sasgp.training.fingerprint import sample_fingerprint
 
 __all__ = ["NearestRowsMethods"]
 
@@ -153,6 +154,6 @@ class NearestRowsMethods(LatentEstimator):
             raise InputError(f"{expected}. {' '.join(str(error).split())}", argument="data") from error
         if len(rows) != len(self.embedding_):
             raise InputError(f"{expected}. Got {len(rows)} rows.", argument="data")
-        if self._data_fingerprint != self._fingerprint_of(rows.array):
+        if self._data_fingerprint != sample_fingerprint(rows.array, self.dtype):
             raise InputError(f"{expected}. The rows that were passed have other values.", argument="data")
         return rows

@@ -5,6 +5,8 @@ the model from the settings and sets its values, as resuming does. If a kernel, 
 class, the file has only the name of the class: loading a file runs no code.
 """
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -55,6 +57,10 @@ class Persistence(Settings, BaseEstimator):
 
     def _posterior_tensors(self) -> Tensors:
         """Tensors of the trained decoder that are not in the model."""
+        return {}
+
+    def _posterior_shapes(self, tensors: Tensors) -> dict[str, tuple[int | None, ...]]:
+        """The names and shapes that `_restore_posterior` needs; None is any size."""
         return {}
 
     def _restore_posterior(self, tensors: Tensors) -> None:
@@ -123,10 +129,13 @@ class Persistence(Settings, BaseEstimator):
         header, tensors = storage.read(path)
         known: dict[str, type[Self]] = {c.__name__: c for c in (cls, *_subclasses(cls))}
         name = header.get("class")
+        if not isinstance(name, str):
+            raise _wrong(path, "it names no class")
         if name not in known:
             raise InputError(
                 f"{path} holds a {name} model, which {cls.__name__}.load cannot read. Load it with sasgp.{name}.load."
             )
+        _check_header(path, header, tensors, known[name])
         settings = header["settings"] | {"device": device}
         for part, instance in (("kernel", kernel), ("encoder", encoder)):
             settings[part] = _own_part(path, part, settings.get(part), instance)
@@ -146,9 +155,13 @@ class Persistence(Settings, BaseEstimator):
 
     def _restore(self, path: str | Path, tensors: Tensors) -> None:
         """Build the model and set its values from a file's tensors."""
-        Q, device = self.embedding_.shape[1], self.torch_device()
-        model = build(self._model_settings(len(self.embedding_)), self.n_features_in_, Q)
+        (N, Q), D, device = self.embedding_.shape, self.n_features_in_, self.torch_device()
         state = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
+        _check_shapes(path, self._model_settings(N), D, Q, state)
+        for name, shape in self._posterior_shapes(tensors).items():
+            if name not in tensors or not _fits(tensors[name], shape):
+                raise _wrong(path, f"its tensor {name} is missing or has another shape")
+        model = build(self._model_settings(N), D, Q)
         try:
             model.load_state_dict(state)
         except RuntimeError as error:
@@ -161,6 +174,87 @@ class Persistence(Settings, BaseEstimator):
         index = neighbours.read(path, self.embedding_, device)
         if index is not None:
             self.neighbours_ = index
+
+
+CHOICES: dict[str, tuple[str | None, ...]] = {
+    "dtype": ("float32", "float64"),
+    "encoder": ("network", "conv", "table"),
+    "kernel": (None, *kernels.NAMES),
+    "latents": ("bayesian", "point"),
+    "noise": ("shared", "feature"),
+    "output": (None, "linear", "sigmoid"),
+    "variance": ("shared", "head", "mean"),
+}
+SIZES = ("n_features_in_", "batch_size_", "_n_features_out", "active_set_size_", "n_inducing_")
+
+
+def _wrong(path: str | Path, reason: str) -> InputError:
+    return InputError(
+        f"{path} is damaged, or something other than sasgp made it: {reason}. Copy it again from its source, or save "
+        "the model again."
+    )
+
+
+def _fits(tensor: Tensor, shape: tuple[int | None, ...]) -> bool:
+    return tensor.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, tensor.shape, strict=True))
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and value > 0
+
+
+def _check_header(path: str | Path, header: Any, tensors: Tensors, cls: type[Persistence]) -> None:
+    """Raise InputError if `save` cannot have written this. The checksum is right, so this is no accident."""
+    settings, fitted, names = (header.get(name) for name in ("settings", "fitted", "feature_names"))
+    if "feature_names" not in header:
+        raise _wrong(path, "its feature names are missing")
+    if not isinstance(settings, dict) or settings.keys() != cls().get_params(deep=False).keys():
+        raise _wrong(path, "its settings are not those of the model")
+    if not isinstance(fitted, dict) or fitted.keys() != set(cls._SAVED):
+        raise _wrong(path, "what fit decided is incomplete")
+    for name, choices in CHOICES.items():
+        value = settings.get(name, choices[0])
+        custom = value.get("custom", "" if name == "kernel" else None) if isinstance(value, dict) else None
+        is_part = name in ("kernel", "encoder") and isinstance(custom, str)  # the user's own, or a description
+        if not is_part and value not in choices:
+            raise _wrong(path, f"its setting {name} cannot be {value!r}")
+    if fitted.get("output_", "linear") not in ("linear", "sigmoid"):
+        raise _wrong(path, "its output_ is none that a model has")
+    if any(name in fitted and not _is_size(fitted[name]) for name in SIZES) or type(fitted["seed_"]) is not int:
+        raise _wrong(path, "its sizes are not whole numbers above 0")
+    history, shape, D = fitted["history_"], fitted["image_shape_"], fitted["n_features_in_"]
+    if not isinstance(history, list) or not all(isinstance(record, dict) for record in history):
+        raise _wrong(path, "its history is not a list of records")
+    if shape is not None and not (isinstance(shape, list) and all(map(_is_size, shape)) and math.prod(shape) == D):
+        raise _wrong(path, "its image_shape does not fit its features")
+    if settings["encoder"] == "conv" and shape is None:
+        raise _wrong(path, "its image_shape is missing")
+    if names is not None and not (
+        isinstance(names, list) and len(names) == D and all(isinstance(name, str) for name in names)
+    ):
+        raise _wrong(path, "its feature names do not fit its features")
+    embedding = tensors.get("embedding")
+    if (
+        embedding is None
+        or not embedding.is_floating_point()
+        or not _fits(embedding, (None, fitted["_n_features_out"]))
+    ):
+        raise _wrong(path, "its tensor embedding is missing or has another shape")
+    if isinstance(settings["init"], dict) and "array" in settings["init"] and "init" not in tensors:
+        raise _wrong(path, "its tensor init is missing")
+    if type(settings["encoder_noise"]) not in (int, float):
+        raise _wrong(path, "its setting encoder_noise is no number")
+
+
+def _check_shapes(path: str | Path, settings: ModelSettings, D: int, Q: int, state: Tensors) -> None:
+    """Raise InputError if the tensors do not fit the settings, before a model of those settings takes any memory."""
+    if isinstance(settings.encoder, nn.Module):
+        return  # the user's own, which is in memory already
+    with torch.device("meta"):
+        outline = build(replace(settings, kernel="rbf", device=torch.device("meta")), D, Q).state_dict()
+    for name, value in outline.items():
+        if not name.startswith("kernel.") and (name not in state or state[name].shape != value.shape):
+            raise _wrong(path, f"its tensor {name} is missing, or does not fit its settings")
 
 
 def _own_part(path: str | Path, part: str, setting: Any, instance: Any) -> Any:

@@ -241,6 +241,16 @@ class SASGP(EvidenceMethods):
             tensors |= {f"support.{i}.X": posterior.X, f"support.{i}.Z": posterior.Z}
         return tensors
 
+    def _posterior_shapes(self, tensors: dict[str, Tensor]) -> dict[str, tuple[int | None, ...]]:
+        Q, D = self.embedding_.shape[1], self.n_features_in_
+        count = max(1, sum(name.startswith("support.") and name.endswith(".Z") for name in tensors))
+        shapes: dict[str, tuple[int | None, ...]] = {"support.rows": (None,)}
+        for i in range(count):
+            Z = tensors.get(f"support.{i}.Z")
+            rows = None if Z is None else len(Z)
+            shapes |= {f"support.{i}.X": (rows, D), f"support.{i}.Z": (rows, Q)}
+        return shapes
+
     def _restore_posterior(self, tensors: dict[str, Tensor]) -> None:
         self.support_rows_ = tensors["support.rows"].numpy(force=True)
         count = sum(name.startswith("support.") and name.endswith(".Z") for name in tensors)

@@ -83,6 +83,9 @@ class VAE(NetworkSettings, LatentEstimator):
     def _posterior_tensors(self) -> dict[str, Tensor]:
         return {"places": self.posterior_.Z}
 
+    def _posterior_shapes(self, tensors: dict[str, Tensor]) -> dict[str, tuple[int | None, ...]]:
+        return {"places": (None, self.embedding_.shape[1])}
+
     def _restore_posterior(self, tensors: dict[str, Tensor]) -> None:
         self.posterior_ = self.model_.posterior(tensors["places"])
 

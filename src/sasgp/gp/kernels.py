@@ -112,6 +112,9 @@ def make(name: str, n_components: int) -> Kernel:
     def positive() -> Interval:
         return Positive(torch.exp, torch.log)
 
+    if name in NAMES and torch.get_default_device().type == "meta":  # GPyTorch's constraints look at their values
+        with torch.device("cpu"):
+            return make(name, n_components)
     base: Kernel
     match name:
         case "rbf":

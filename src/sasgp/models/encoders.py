@@ -209,7 +209,8 @@ def _convolutional(picture: Picture, n_components: int) -> nn.Sequential:
 @torch.no_grad()
 def unfilled(kind: type[Layer], *sizes: int, **more: int) -> Layer:
     """A layer of zeros, until `draw_weights` or a file sets its values. Nothing is drawn from global state."""
-    layer: Layer = nn.utils.skip_init(kind, *sizes, **more)  # type: ignore[no-untyped-call]
+    device = "meta" if torch.get_default_device().type == "meta" else "cpu"  # on "meta", only the shapes are wanted
+    layer: Layer = nn.utils.skip_init(kind, *sizes, device=device, **more)  # type: ignore[no-untyped-call]
     for parameter in layer.parameters():
         parameter.zero_()
     return layer

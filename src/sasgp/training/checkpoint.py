@@ -1,6 +1,7 @@
 """Checkpoints: files from which training can go on. A checkpoint is complete at every moment.
 
-Files are read with `weights_only`, so they never run code. Besides the state of training, a checkpoint holds a
+A file is one line with the format's number, a checksum, and the state of training as JSON and safetensors. Nothing is
+pickled, so reading a file never runs code, and takes no more memory than the file is large. A checkpoint also holds a
 fingerprint of data and settings. Resuming with others is an error that says which differ.
 
 If a checkpoint cannot be written (disk full, folder read-only), training goes on. There is one warning, the last good
@@ -8,8 +9,9 @@ checkpoint stays, and the next one is tried when it is due.
 """
 
 import hashlib
-import io
+import json
 import os
+import re
 import signal
 import threading
 import time
@@ -20,9 +22,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import numpy as np
+import safetensors.torch
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
 from sasgp.data.files import real_path, remove_leftovers, replacing
 from sasgp.errors import InputError
@@ -32,8 +34,6 @@ __all__ = [
     "Checkpointer",
     "Interrupted",
     "Signals",
-    "differences",
-    "fingerprint",
     "read",
     "resolve",
     "sampled",
@@ -43,6 +43,8 @@ __all__ = [
 
 NAME = "checkpoint.pt"  # of the file, if a folder is given
 FORMAT = 2
+START = b"sasgp checkpoint "  # of the file; the format's number and a line feed follow, then the checksum
+CHECKSUM_BYTES = hashlib.sha256().digest_size
 EVERY = 180.0  # seconds between checkpoints within an epoch
 SHARE = 0.05  # of the time at most goes into saving, if epochs are short
 
@@ -71,11 +73,12 @@ def resolve(path: str | os.PathLike[str]) -> Path:
 
 def write(path: Path, state: Mapping[str, Any]) -> None:
     """Replace a checkpoint in one step. Raises OSError."""
-    content = io.BytesIO()
-    torch.save({"sasgp checkpoint": FORMAT, **state}, content)  # torch's own writer hides why writing to a disk fails
+    content = _pack(state)
     remove_leftovers(path)
-    with replacing(path) as temporary:
-        temporary.write_bytes(content.getbuffer())
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        file.write(START + f"{FORMAT}\n".encode())
+        file.write(hashlib.sha256(content).digest())
+        file.write(content)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -85,76 +88,81 @@ def read(path: Path) -> dict[str, Any]:
             f"resume must name a checkpoint, or a folder with {NAME}. There is no file {path}.", argument="resume"
         )
     try:
-        state = dict(torch.load(path, map_location="cpu", weights_only=True))
-        version = int(state["sasgp checkpoint"])
-    except Exception as error:  # torch raises many kinds for damaged or foreign files
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(
-            f"resume must name a checkpoint that sasgp wrote. {path} cannot be read as one: {reason}. "
-            "Start again without resume.",
-            argument="resume",
-        ) from error
-    if version > FORMAT:
+        with path.open("rb") as file:
+            line, checksum, content = file.readline(len(START) + 8), file.read(CHECKSUM_BYTES), file.read()
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from error
+    if not (found := re.fullmatch(START + rb"([1-9][0-9]{0,5})\n", line)):
+        raise _unreadable(path, "it does not start as one")
+    if int(found[1]) > FORMAT:
         raise InputError(f"{path} was written by a newer sasgp. Upgrade sasgp to go on from it.", argument="resume")
-    if version < FORMAT:
+    if int(found[1]) < FORMAT:
         raise InputError(
             f"{path} was written by a development version of sasgp that this one cannot read. Start again without "
             "resume.",
             argument="resume",
         )
+    if hashlib.sha256(content).digest() != checksum:
+        raise _unreadable(path, "it is damaged, because its bytes do not match its checksum")
+    try:
+        return _unpack(content)
+    except Exception as error:  # the checksum is right, but sasgp did not write this; there are many ways to be wrong
+        raise _unreadable(path, (str(error) or type(error).__name__).splitlines()[0]) from error
+
+
+def _unreadable(path: Path, reason: str) -> InputError:
+    return InputError(
+        f"resume must name a checkpoint that sasgp wrote. {path} cannot be read as one: {reason.rstrip('.')}. Start "
+        "again without resume.",
+        argument="resume",
+    )
+
+
+def _pack(state: Mapping[str, Any]) -> bytes:
+    """The length of the outline, the outline as JSON, and the tensors."""
+    tensors: dict[str, Tensor] = {}
+    outline = json.dumps(_outline(state, tensors)).encode()
+    return len(outline).to_bytes(8, "little") + outline + safetensors.torch.save(tensors)
+
+
+def _unpack(content: bytes) -> dict[str, Any]:
+    end = 8 + int.from_bytes(content[:8], "little")
+    state = _filled(json.loads(content[8:end]), safetensors.torch.load(content[end:]))
+    if not isinstance(state, dict):
+        raise TypeError("it holds no state of training")
     return state
 
 
-# ---------------------------------------------------------------------------------------------------- fingerprints
-
-
-def sampled(n_rows: int) -> NDArray[np.int64]:
-    """Indices of the rows whose values are part of a fingerprint."""
-    return np.unique(np.linspace(0, n_rows - 1, 256).astype(np.int64))
-
-
-def fingerprint(n_rows: int, sample: NDArray[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be the same to resume: shape, type and some rows of the data, and the settings."""
-    return {
-        "rows of data": n_rows,
-        "features": sample.shape[1],
-        "type of data": str(sample.dtype),
-        "values of data": hashlib.blake2b(np.ascontiguousarray(sample).tobytes(), digest_size=8).hexdigest(),
-        **{name: described(value) for name, value in settings.items()},
-    }
-
-
-def values_fingerprint(sample: NDArray[Any], dtype: str) -> str:
-    """A hash of sampled rows, as a model of this dtype sees them. It does not depend on the type they are stored in."""
-    values = np.ascontiguousarray(sample, dtype=dtype) + 0.0  # −0 is 0
-    return hashlib.blake2b(values.tobytes(), digest_size=8).hexdigest()
-
-
-def described(value: object) -> Any:
-    """A setting as a JSON value: modules by their structure, arrays by a hash."""
-    if isinstance(value, np.generic):  # first, because NumPy's float64 is also a float
-        return value.item()
+def _outline(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """A value as JSON. Tensors are put into `tensors`, and the outline has their names."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, tuple | list) and all(isinstance(size, int | np.integer) for size in value):
-        return [int(size) for size in value]
-    if isinstance(value, torch.nn.Module):
-        shapes = [(name, tuple(tensor.shape)) for name, tensor in value.state_dict().items()]
-        return f"{type(value).__name__} {hashlib.blake2b(repr(shapes).encode(), digest_size=4).hexdigest()}"
-    if isinstance(value, np.random.RandomState):
-        return "RandomState"
-    if hasattr(value, "fit_transform"):
-        settings = value.get_params(deep=False) if hasattr(value, "get_params") else {}
-        plain = {k: v for k, v in sorted(settings.items()) if v is None or isinstance(v, bool | int | float | str)}
-        return f"{type(value).__name__} {hashlib.blake2b(repr(plain).encode(), digest_size=4).hexdigest()}"
-    array = np.ascontiguousarray(value)
-    return f"array {array.shape} {hashlib.blake2b(array.tobytes(), digest_size=8).hexdigest()}"
+    if isinstance(value, Tensor):
+        name = str(len(tensors))
+        tensors[name] = value.detach().cpu().clone(memory_format=torch.contiguous_format)  # none may share memory
+        return {"tensor": name}
+    if isinstance(value, Mapping):  # keys may be numbers
+        return {"mapping": [[key, _outline(entry, tensors)] for key, entry in value.items()]}
+    if isinstance(value, tuple | list):
+        entries = [_outline(entry, tensors) for entry in value]
+        return {"tuple": entries} if isinstance(value, tuple) else entries
+    raise TypeError(f"A checkpoint cannot hold {type(value).__name__}.")
 
 
-def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What differs, in words; an empty string if nothing does."""
-    names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
-    return "; ".join(f"{name}: {then.get(name)!r} in the checkpoint, {now.get(name)!r} now" for name in names)
+def _filled(outline: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """The value of an outline."""
+    if isinstance(outline, list):
+        return [_filled(entry, tensors) for entry in outline]
+    if not isinstance(outline, dict):
+        return outline
+    ((kind, content),) = outline.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "tuple":
+        return tuple(_filled(entry, tensors) for entry in content)
+    if kind == "mapping":
+        return {key: _filled(entry, tensors) for key, entry in content}
+    raise ValueError(f"it has a part of the kind {kind!r}")
 
 
 # ---------------------------------------------------------------------------------------------------- in training
