@@ -36,8 +36,6 @@ __all__ = [
     "Signals",
     "read",
     "resolve",
-    "sampled",
-    "values_fingerprint",
     "write",
 ]
 
