@@ -385,7 +385,10 @@ def test_tables_take_their_own_latents_and_the_exact_model_a_default_size(rows):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"method": "exakt"}, "method must be one of 'exact', 'sas', 'unbiased'. Got 'exakt'. Did you mean 'exact'?"),
+        (
+            {"method": "exakt"},
+            "method must be one of 'exact', 'bound', 'sas', 'unbiased'. Got 'exakt'. Did you mean 'exact'?",
+        ),
         ({"method": "sas", "active_set_size": 80}, "active_set_size must be below the 80 rows"),
         ({"method": "sas", "active_set_size": -1}, "active_set_size must be a whole number of at least 0"),
         ({"method": "sas", "n_estimates": 1}, "n_estimates must be a whole number of at least 2"),
