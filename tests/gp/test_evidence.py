@@ -385,7 +385,7 @@ def test_tables_take_their_own_latents_and_the_exact_model_a_default_size(rows):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"method": "exakt"}, "method must be one of 'exact', 'bound', 'sas', 'unbiased'. Got 'exakt'. Did you mean"),
+        (
             {"method": "exakt"},
             "method must be one of 'exact', 'bound', 'sas', 'unbiased'. Got 'exakt'. Did you mean 'exact'?",
         ),
