@@ -156,7 +156,7 @@ class Embedding:
         import polars as pl
 
         try:
-            frame = pl.read_csv(path, schema_overrides={"label": pl.String})
+            frame = pl.read_csv(path, schema_overrides={"label": pl.String}, glob=False)
             Z = frame.select(pl.col("^z[0-9]+$").cast(pl.Float64)).to_numpy()
             labels = np.array(frame["label"].to_list()) if "label" in frame.columns else None
             return cls(frame["row"].to_numpy(), Z, labels, np.array(frame["split"].to_list()))
