@@ -4,7 +4,7 @@ import pytest
 import torch
 from oracles import TOLERANCE, assert_close
 
-from sasgp.gp import linalg as triangular
+from sasgp.gp import linalg
 
 SIZES = [1, 128, 129, 300]
 
@@ -27,11 +27,11 @@ def factor(dtype, rng):
 def test_products(n, dtype, factor, rng):
     L, X = factor(n), torch.randn(n, 7, generator=rng, dtype=dtype)
     found = {
-        "L X": (triangular.lower_times(L, X), L @ X),
-        "Lᵀ X": (triangular.upper_times(L, X), L.T @ X),
-        "X L": (triangular.times_lower(X.T, L), X.T @ L),
-        "X Xᵀ": (triangular.gram(X), X @ X.T),
-        "X Lᵀ": (triangular.times_upper(X.T, L), X.T @ L.T),
+        "L X": (linalg.lower_times(L, X), L @ X),
+        "Lᵀ X": (linalg.upper_times(L, X), L.T @ X),
+        "X L": (linalg.times_lower(X.T, L), X.T @ L),
+        "X Xᵀ": (linalg.gram(X), X @ X.T),
+        "X Lᵀ": (linalg.times_upper(X.T, L), X.T @ L.T),
     }
     for ours, plain in found.values():
         assert_close(ours, plain, TOLERANCE[dtype])
@@ -40,7 +40,7 @@ def test_products(n, dtype, factor, rng):
 @pytest.mark.parametrize("n", SIZES)
 def test_inverse(n, dtype, factor):
     L = factor(n)
-    ours = triangular.inverse(L)
+    ours = linalg.inverse(L)
     solved = torch.linalg.solve_triangular(L.double(), torch.eye(n, dtype=torch.float64), upper=False)
     assert_close(ours, solved, TOLERANCE[dtype])
     assert not ours.triu(1).any()
@@ -48,6 +48,20 @@ def test_inverse(n, dtype, factor):
 
 @pytest.mark.parametrize("n", [1, 127, 128, 129, 256, 257, 1000])
 def test_strips_are_all_rows_once_and_none_too_wide(n):
-    found = list(triangular.strips(n))
+    found = list(linalg.strips(n))
     assert [row for a, b in found for row in range(a, b)] == list(range(n))
-    assert max(b - a for a, b in found) <= triangular.WIDTH
+    assert max(b - a for a, b in found) <= linalg.WIDTH
+
+
+@pytest.mark.parametrize("shape", [(40, 30), (30, 40)])
+@pytest.mark.parametrize("large", [1000, 10])  # from the whole Gram matrix, or by subspace iteration
+def test_principal_axes_are_the_singular_vectors(rng, monkeypatch, shape, large):
+    monkeypatch.setattr(linalg, "LARGE", large)
+    X = torch.randn(shape, generator=rng, dtype=torch.float64) * 0.7 ** torch.arange(shape[1])
+    X = X - X.mean(0)
+    _, s, Vt = torch.linalg.svd(X, full_matrices=False)
+    variances, V = linalg.principal_axes(X, 2)
+    assert V.shape == (shape[1], 2)
+    torch.testing.assert_close(variances, s[:2].square() / shape[0], rtol=1e-6, atol=0)
+    torch.testing.assert_close((Vt[:2] @ V).abs(), torch.eye(2, dtype=torch.float64), rtol=0, atol=1e-5)
+    assert (V.gather(0, V.abs().argmax(0, keepdim=True)) > 0).all(), "the sign is that of the largest entry"
