@@ -23,6 +23,7 @@ __all__ = [
     "upper_times",
 ]
 
+LARGE = 1000  # rows and features beyond which all eigenvectors take seconds
 WIDTH = 128  # of a strip at most: narrower strips skip more zeros, but take longer per number
 
 # Relative to the mean of the diagonal. The first try adds nothing; more than the last would spoil the result.
@@ -58,7 +59,7 @@ def principal_axes(X: Tensor, n: int) -> tuple[Tensor, Tensor]:
     There are at most as many as rows or features. If there are fewer rows than features, a direction without variance
     is zero. For large matrices, the leading axes are found by subspace iteration.
     """
-    if min(X.shape) > max(1000, 10 * n):  # eigenvectors of the whole Gram matrix would take seconds
+    if min(X.shape) > max(LARGE, 10 * n):
         variances, V = _leading_axes(X, n)
     elif X.shape[0] < X.shape[1]:  # use the smaller of the two Gram matrices
         variances, U = torch.linalg.eigh(X @ X.T / len(X))
