@@ -21,8 +21,7 @@ from sasgp.data.memory import amount, available
 from sasgp.errors import InputError
 from sasgp.gp.kernels import lengthscales
 from sasgp.gp.linalg import cholesky
-from sasgp.gp.objective import LOG_2PI
-from sasgp.gp.posterior import Predictive
+from sasgp.gp.posterior import GaussianProcess
 
 __all__ = ["NearestRows"]
 
@@ -30,7 +29,7 @@ TILE = 65_536  # training positions that a query is compared with at once: fewer
 MATRICES = 4  # [k, k] of one query that are in memory at once: the kernel's own work, K and L
 
 
-class NearestRows(Predictive):
+class NearestRows(GaussianProcess):
     """p(x* | z*) given the k training rows whose positions are nearest to z*.
 
     Unlike `Posterior` it gives no joint samples: every query is conditioned on other rows.
@@ -77,35 +76,15 @@ class NearestRows(Predictive):
         self.half_squares = 0.5 * self.places.square().sum(1)  # [N]
 
     @property
-    def feature_noise(self) -> Tensor:
-        """The likelihood's variance in squared units of the data: [1] for all features, or [D]."""
-        return self.noise * self.scales.square()
-
-    @property
     def block_size(self) -> int:
         """Queries answered at a time."""
         return rows_at_once(max(self.k, len(self.mean)))
 
     @torch.no_grad()
-    def predict(self, Z: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean [M, D] and variance of an observation at each z, noise included: [M, 1] for all features, or [M, D]."""
-        mean, var = self.mean.new_empty(len(Z), len(self.mean)), self.mean.new_empty(len(Z), len(self.scales))
-        for block in self.blocks(len(Z)):
-            mean[block], c = self._moments(Z[block].double())
-            var[block] = c[:, None] * self.scales.square()
-        return mean, var
-
-    @torch.no_grad()
     def log_density(self, X: Tensor, Z: Tensor) -> Tensor:
         """The log density log N(x | m(z), c(z) diag s²) of each row, [M]. It has no gradient in Z."""
-        D = X.shape[1]
-        log_s = D * self.scales.log().mean()
-        log_p = X.new_empty(len(X))
-        for block in self.blocks(len(X)):
-            mean, c = self._moments(Z[block].double())
-            e = ((X[block] - mean) / self.scales).square().sum(1)
-            log_p[block] = -0.5 * (D * (LOG_2PI + c.log()) + e / c) - log_s
-        return log_p
+        parts = [super(NearestRows, self).log_density(X[block], Z[block]) for block in self.blocks(len(X))]
+        return torch.cat([X.new_empty(0), *parts])
 
     # ------------------------------------------------------------------------------------------------ who is near
 

@@ -18,7 +18,7 @@ from sasgp.data.blocks import rows_at_once
 from sasgp.gp.linalg import cholesky
 from sasgp.gp.objective import LOG_2PI
 
-__all__ = ["Posterior", "Predictive"]
+__all__ = ["GaussianProcess", "Posterior", "Predictive"]
 
 JOINT = 2000  # points that are sampled jointly: 32 MB of covariance
 
@@ -71,7 +71,51 @@ class Predictive:
         raise NotImplementedError
 
 
-class Posterior(Predictive):
+class GaussianProcess(Predictive):
+    """What follows from the moments of a Gaussian process, whatever it is conditioned on.
+
+    Attributes
+    ----------
+    noise : Tensor []
+        σ².
+    scales : Tensor [1] or [D]
+        s_d, the units of each feature's signal and noise.
+    """
+
+    noise: Tensor
+    scales: Tensor
+
+    def _moments(self, Z: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean [M, D] of an observation at each z and, in units of s², its variance [M], in float64."""
+        raise NotImplementedError
+
+    @property
+    def feature_noise(self) -> Tensor:
+        """The likelihood's variance in squared units of the data: [1] for all features, or [D]."""
+        return self.noise * self.scales.square()
+
+    @torch.no_grad()
+    def predict(self, Z: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean [M, D] of an observation at each z and its variance with noise: [M, 1] for all features, or [M, D]."""
+        mean, var = self.mean.new_empty(len(Z), len(self.mean)), self.mean.new_empty(len(Z), len(self.scales))
+        for block in self.blocks(len(Z)):
+            mean[block], c = self._moments(Z[block].double())
+            var[block] = c[:, None] * self.scales.square()
+        return mean, var
+
+    def log_density(self, X: Tensor, Z: Tensor) -> Tensor:
+        """The log density log N(x | m(z), c(z) diag s²) of each row, [M].
+
+        It is differentiable in Z, so pass at most one block of rows at a time.
+        """
+        mean, c = self._moments(Z.double())
+        D = X.shape[1]
+        log_s = D * self.scales.log().mean()
+        e = ((X - mean) / self.scales).square().sum(1)
+        return (-0.5 * (D * (LOG_2PI + c.log()) + e / c) - log_s).to(X.dtype)
+
+
+class Posterior(GaussianProcess):
     """p(x* | z*) given S support points.
 
     Parameters
@@ -104,11 +148,6 @@ class Posterior(Predictive):
             self.alpha = torch.cholesky_solve((X - mean).double(), L)  # [S, D]
             self.L_inv = torch.linalg.solve_triangular(L, eye, upper=False)  # [S, S]
 
-    @property
-    def feature_noise(self) -> Tensor:
-        """The likelihood's variance in squared units of the data: [1] for all features, or [D]."""
-        return self.noise * self.scales.square()
-
     def _moments(self, Z: Tensor) -> tuple[Tensor, Tensor]:
         # m = mean + k_*S α          c = k_** + σ² − ‖L⁻¹ k_S*‖², in units of s²
         K = self.kernel(Z, self.Z.double()).to_dense()  # [M, S]
@@ -116,26 +155,6 @@ class Posterior(Predictive):
         explained = (K @ self.L_inv.T).square().sum(1)
         # Rounding may make the explained variance exceed k_**; an observation varies at least by the noise
         return mean, self.noise + (self.kernel(Z, diag=True) - explained).clamp_min(0)  # [M, D], [M]
-
-    @torch.no_grad()
-    def predict(self, Z: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean [M, D] of an observation at each z and its variance with noise: [M, 1] for all features, or [M, D]."""
-        mean, var = self.mean.new_empty(len(Z), len(self.mean)), self.mean.new_empty(len(Z), len(self.scales))
-        for block in self.blocks(len(Z)):
-            mean[block], c = self._moments(Z[block].double())
-            var[block] = c[:, None] * self.scales.square()
-        return mean, var
-
-    def log_density(self, X: Tensor, Z: Tensor) -> Tensor:
-        """The log density log N(x | m(z), c(z) diag s²) of each row, [M].
-
-        It is differentiable in Z, so pass at most one block of rows at a time.
-        """
-        mean, c = self._moments(Z.double())
-        D = X.shape[1]
-        log_s = D * self.scales.log().mean()
-        e = ((X - mean) / self.scales).square().sum(1)
-        return (-0.5 * (D * (LOG_2PI + c.log()) + e / c) - log_s).to(X.dtype)
 
     @torch.no_grad()
     def sample(self, Z: Tensor, generator: torch.Generator, *, noise: bool = True) -> Tensor:
