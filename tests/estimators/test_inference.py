@@ -16,7 +16,7 @@ from sasgp import GPLVM, SASGP
 from sasgp.errors import InputError
 from sasgp.estimators import inference
 from sasgp.gp import refine as gp_refine
-from sasgp.gp.posterior import Posterior
+from sasgp.gp.row_sums import condition as given_rows
 from sasgp.models.anchor import MODE_SCALE
 from sasgp.models.encoders import Encoder, Table
 
@@ -31,7 +31,7 @@ def decoder(rng, Q=2, D=6, S=40, dtype=DOUBLE):
     Z, W = torch.randn(S + 15, Q, generator=rng, dtype=DOUBLE), torch.randn(Q, D, generator=rng, dtype=DOUBLE)
     X = torch.sin(1.5 * Z @ W) + math.sqrt(NOISE) * torch.randn(S + 15, D, generator=rng, dtype=DOUBLE)
     noise = torch.tensor(NOISE, dtype=dtype)
-    return Posterior(kernel, noise, Z[:S].to(dtype), X[:S].to(dtype), X[:S].mean(0).to(dtype)), X[S:].to(dtype)
+    return given_rows(kernel, noise, Z[:S].to(dtype), X[:S].to(dtype), X[:S].mean(0).to(dtype)), X[S:].to(dtype)
 
 
 def log_joint_on_grid(posterior, X, grid):

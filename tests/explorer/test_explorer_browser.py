@@ -16,7 +16,7 @@ from explorer_models import KERNELS, Decoder, OwnKernel
 from gpytorch.kernels import RBFKernel
 
 from sasgp.explorer import explore
-from sasgp.gp.posterior import Posterior
+from sasgp.gp.row_sums import condition as given_rows
 
 selenium = pytest.importorskip("selenium", reason="selenium is not installed: pip install -e '.[test]'")
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -414,7 +414,7 @@ def test_the_route_of_low_uncertainty_is_more_certain_than_the_straight_one(page
     model.embedding_ = np.stack([2 * np.cos(turn), 3 * np.sin(turn)], 1).astype(np.float32)
     Z, X = torch.from_numpy(model.embedding_), torch.from_numpy(model.X[:60])
     old = model.posterior_
-    model.posterior_ = Posterior(old.kernel, old.noise, Z, X, old.mean)
+    model.posterior_ = given_rows(old.kernel, old.noise, Z, X, old.mean)
     page.open(explore(model, model.X[:60]), tmp_path / "x.html")
     page.press("[data-mode=path]")
     page.mouse((-2, 0.1), "click", (2, 0.1), "click")

@@ -13,7 +13,7 @@ from sklearn.gaussian_process import kernels as sk
 from torch.autograd import gradcheck
 from torch.distributions import Independent, MultivariateNormal, Normal
 
-from sasgp.gp.posterior import Posterior
+from sasgp.gp.row_sums import condition as given_rows
 
 DOUBLE = torch.float64
 AMPLITUDE, LENGTHSCALE, NOISE = 1.7, 0.6, 0.05
@@ -45,7 +45,7 @@ def data(rng):
 
 def condition(data, dtype=DOUBLE, noise=NOISE):
     Z, X, _ = (part.to(dtype) for part in data)
-    return Posterior(scaled(RBFKernel(), dtype), torch.tensor(noise, dtype=dtype), Z, X, X.mean(0))
+    return given_rows(scaled(RBFKernel(), dtype), torch.tensor(noise, dtype=dtype), Z, X, X.mean(0))
 
 
 # float32 with σ² = .03 of the amplitude; measured 2e-6
@@ -75,7 +75,7 @@ def test_moments_agree_with_scikit_learn_and_gpytorch(data, base, sk_base, dtype
     Z, X, Z_new = data
     centre = X.mean(0)
     noise = torch.tensor(NOISE, dtype=DOUBLE)
-    posterior = Posterior(scaled(base(), dtype), noise.to(dtype), Z.to(dtype), X.to(dtype), centre.to(dtype))
+    posterior = given_rows(scaled(base(), dtype), noise.to(dtype), Z.to(dtype), X.to(dtype), centre.to(dtype))
     mean, var = posterior.predict(Z_new.to(dtype))
 
     regressor = GaussianProcessRegressor(sk.ConstantKernel(AMPLITUDE) * sk_base, alpha=NOISE, optimizer=None)
@@ -110,7 +110,7 @@ def test_samples_of_many_points_come_in_parts(monkeypatch, rng):
     from sasgp.gp import posterior as module
 
     Z, X = torch.randn(5, 2, generator=rng), torch.randn(5, 3, generator=rng)
-    posterior = Posterior(RBFKernel(), torch.tensor(0.1), Z, X, X.mean(0))
+    posterior = given_rows(RBFKernel(), torch.tensor(0.1), Z, X, X.mean(0))
     monkeypatch.setattr(module, "JOINT", 2)
     both = posterior.sample(Z[:4], torch.Generator().manual_seed(1))
     draw = torch.Generator().manual_seed(1)
@@ -169,7 +169,7 @@ def test_moments_of_samples(data, noise, rng):
     n = 20_000
     Z, X, Z_new = data
     X = X[:, :1].expand(S, n)
-    posterior = Posterior(scaled(RBFKernel()), torch.tensor(NOISE, dtype=DOUBLE), Z, X, X.mean(0))
+    posterior = given_rows(scaled(RBFKernel()), torch.tensor(NOISE, dtype=DOUBLE), Z, X, X.mean(0))
     drawn = posterior.sample(Z_new, rng, noise=noise).numpy()
     m, C = oracles.predict(rbf_gram(Z, Z), rbf_gram(Z_new, Z), rbf_gram(Z_new, Z_new), (X - X.mean(0)).numpy(), NOISE)
     C = C + NOISE * np.eye(M) * noise  # without: less by σ² on the diagonal, and there alone
@@ -202,7 +202,7 @@ def test_functions_can_be_drawn_without_noise_beside_the_data(dtype, rng):
     Z = draw(rng, 300, 2, dtype=dtype)
     X = torch.sin(Z[:, :1]).expand(300, 400) + 0.1 * draw(rng, 300, 1, dtype=dtype)
     kernel = scaled(RBFKernel(), dtype, amplitude=1.0, lengthscale=1.0)
-    posterior = Posterior(kernel, torch.tensor(0.01, dtype=dtype), Z, X, X.mean(0))
+    posterior = given_rows(kernel, torch.tensor(0.01, dtype=dtype), Z, X, X.mean(0))
     line = torch.stack([torch.linspace(-1, 1, 100), torch.zeros(100)], 1).to(dtype)
     mean, var = posterior.predict(line)
     z = (posterior.sample(line, rng, noise=False) - mean).double() / (var - 0.01).double().sqrt()[:, None]
@@ -222,7 +222,7 @@ def test_small_noise_in_float32_interpolates(rng):
     results = {}
     for dtype in (torch.float32, DOUBLE):
         kernel = scaled(RBFKernel(), dtype, amplitude=1.0, lengthscale=1.0)
-        posterior = Posterior(kernel, torch.tensor(noise, dtype=dtype), Z.to(dtype), X.to(dtype), X.mean(0).to(dtype))
+        posterior = given_rows(kernel, torch.tensor(noise, dtype=dtype), Z.to(dtype), X.to(dtype), X.mean(0).to(dtype))
         results[dtype] = *posterior.predict(Z.to(dtype)), *posterior.predict(Z_new.to(dtype))
     mean, var, mean_new, var_new = results[torch.float32]
     exact, _, exact_new, _ = results[DOUBLE]
@@ -244,7 +244,7 @@ def test_a_kernel_that_repeats_one_number(data):
     Z, X, Z_new = data
     kernel = ConstantKernel().double()
     v = kernel.constant.item()
-    mean, var = Posterior(kernel, torch.tensor(NOISE, dtype=DOUBLE), Z, X, torch.zeros(D, dtype=DOUBLE)).predict(Z_new)
+    mean, var = given_rows(kernel, torch.tensor(NOISE, dtype=DOUBLE), Z, X, torch.zeros(D, dtype=DOUBLE)).predict(Z_new)
     assert_close(mean, (X.mean(0) * S * v / (S * v + NOISE)).expand(M, D))
     assert_close(var[:, 0], np.full(M, NOISE + v * NOISE / (S * v + NOISE)))
 
@@ -252,7 +252,7 @@ def test_a_kernel_that_repeats_one_number(data):
 def test_further_training_leaves_a_posterior_alone(data):
     Z, X, Z_new = data
     kernel, noise = scaled(RBFKernel()), torch.tensor(NOISE, dtype=DOUBLE, requires_grad=True)
-    posterior = Posterior(kernel, noise, Z, X, X.mean(0))
+    posterior = given_rows(kernel, noise, Z, X, X.mean(0))
     before = posterior.predict(Z_new)[0]
     kernel.base_kernel.lengthscale = 3.0
     assert torch.equal(posterior.predict(Z_new)[0], before)
@@ -269,13 +269,13 @@ def test_scales_are_units_of_every_feature(data, rng):
     Z, X, Z_new = data
     scales = torch.tensor([0.1, 1.0, 20.0], dtype=DOUBLE)
     mean = X.mean(0)
-    posterior = Posterior(scaled(RBFKernel()), torch.tensor(NOISE, dtype=DOUBLE), Z, X, mean, scales)
+    posterior = given_rows(scaled(RBFKernel()), torch.tensor(NOISE, dtype=DOUBLE), Z, X, mean, scales)
     m, var = posterior.predict(Z_new)
     X_new = draw(rng, M, D) + 5
     total = torch.zeros(M, dtype=DOUBLE)
     for d, s in enumerate(scales.tolist()):
         kernel = scaled(RBFKernel(), amplitude=AMPLITUDE * s**2)
-        own = Posterior(kernel, torch.tensor(NOISE * s**2, dtype=DOUBLE), Z, X[:, [d]], mean[[d]])
+        own = given_rows(kernel, torch.tensor(NOISE * s**2, dtype=DOUBLE), Z, X[:, [d]], mean[[d]])
         own_mean, own_var = own.predict(Z_new)
         assert_close(m[:, [d]], own_mean, 1e-9)
         assert_close(var[:, [d]], own_var, 1e-9)
@@ -288,7 +288,7 @@ def test_samples_have_the_scales_of_their_features(data):
     scales = torch.tensor([0.1, 1.0, 20.0], dtype=DOUBLE)
     kernel, noise = scaled(RBFKernel()), torch.tensor(NOISE, dtype=DOUBLE)
     draws = [
-        Posterior(kernel, noise, Z, X, X.mean(0), s).sample(Z[:5], torch.Generator().manual_seed(0))
+        given_rows(kernel, noise, Z, X, X.mean(0), s).sample(Z[:5], torch.Generator().manual_seed(0))
         for s in (scales, None)
     ]
     centre = condition(data).predict(Z[:5])[0]

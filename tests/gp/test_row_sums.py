@@ -1,6 +1,7 @@
 """The sums over all rows: exact where positions are latents, GPyTorch's SGPR elsewhere, never above the truth."""
 
 import gpytorch
+import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
@@ -12,9 +13,10 @@ N, D, Q, NOISE = 40, 3, 2, 0.1
 
 
 def scaled(base):
-    kernel = ScaleKernel(base)
-    kernel.outputscale, base.lengthscale = 1.7, 0.8
-    return kernel.double()
+    kernel = ScaleKernel(base).double()
+    # GPyTorch rounds a Python float to float32
+    kernel.outputscale, base.lengthscale = torch.tensor([1.7, 0.8], dtype=torch.float64)
+    return kernel
 
 
 @pytest.fixture
@@ -39,29 +41,114 @@ def test_with_the_latents_as_positions_the_bound_is_the_evidence(data, base):
     assert sums.missed_share < 1e-9  # a(z_n) reproduces k_nn
 
 
+def sgpr(Z, x, U):
+    """GPyTorch's model of one feature, conditioned on the same rows through the same positions."""
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+    likelihood.noise = NOISE
+
+    class Model(gpytorch.models.ExactGP):
+        def __init__(self):
+            super().__init__(Z, x, likelihood)
+            self.mean_module = gpytorch.means.ZeroMean()
+            self.covar_module = gpytorch.kernels.InducingPointKernel(scaled(RBFKernel()), U.clone(), likelihood)
+
+        def forward(self, Z):
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(Z), self.covar_module(Z))
+
+    return Model().double(), likelihood
+
+
 def test_with_fewer_positions_it_is_the_bound_of_gpytorchs_sgpr(data):
     Z, X = data
     kernel, U = scaled(RBFKernel()), Z[:7] + 0.1
     # Σ_d log p(x_d) − ½ Σ_n (k_nn − q_nn)/σ², which GPyTorch adds to its marginal likelihood, per row
     expected = 0.0
     for x in X.T:
-        likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
-        likelihood.noise = NOISE
-
-        class Model(gpytorch.models.ExactGP):
-            def __init__(self, x=x, likelihood=likelihood):
-                super().__init__(Z, x, likelihood)
-                self.mean_module = gpytorch.means.ZeroMean()
-                self.covar_module = gpytorch.kernels.InducingPointKernel(scaled(RBFKernel()), U.clone(), likelihood)
-
-            def forward(self, Z):
-                return gpytorch.distributions.MultivariateNormal(self.mean_module(Z), self.covar_module(Z))
-
-        model = Model().double().train()
-        mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+        model, likelihood = sgpr(Z, x, U)
+        mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model.train())
         with gpytorch.settings.cholesky_jitter(double_value=1e-12), torch.no_grad():
             expected += N * float(mll(model(Z), x))
     assert_close(sums_of(kernel, U, X, Z).bound(NOISE), expected, 1e-6)
+
+
+def test_with_fewer_positions_the_decoder_is_gpytorchs_sgpr(data, rng):
+    Z, X = data
+    kernel, U, Z_new = scaled(RBFKernel()), Z[:7] + 0.1, torch.randn(6, Q, generator=rng, dtype=torch.float64)
+    posterior = sums_of(kernel, U, X, Z).posterior(torch.tensor(NOISE).double(), torch.zeros(D).double())
+    mean, var = posterior.predict(Z_new)
+    for d in range(D):
+        model, likelihood = sgpr(Z, X[:, d], U)
+        model.eval()
+        likelihood.eval()
+        # With its correction of the diagonal, GPyTorch would predict by another approximation than it is trained by
+        precise, plain = gpytorch.settings.cholesky_jitter(double_value=1e-12), gpytorch.settings.sgpr_diagonal_correction
+        with precise, plain(False), torch.no_grad():
+            found = likelihood(model(Z_new))
+        assert_close(mean[:, d], found.mean, 1e-6)
+        # It leaves out what the positions cannot express at z*, k_** − q_**
+        K_U = kernel(Z_new, U).to_dense()
+        q = (K_U @ torch.linalg.inv(kernel(U).to_dense()) * K_U).sum(1)
+        assert_close(var[:, 0], found.variance + 1.7 - q, 1e-6)
+
+
+def test_the_decoder_is_that_of_a_dense_inverse(data, rng):
+    # f has the covariance Q = k_NU K_UU⁻¹ k_UN at the rows, so m = q_*N (Q + σ²I)⁻¹ X. What the positions cannot express
+    # at z*, k_** − q_**, stays unknown: c = k_** − q_*N (Q + σ²I)⁻¹ q_N* + σ²
+    Z, X = data
+    kernel, U, Z_new = scaled(MaternKernel(nu=1.5)), Z[:9] - 0.2, torch.randn(6, Q, generator=rng, dtype=torch.float64)
+
+    def k(one, two):
+        return kernel(one, two).to_dense().detach().numpy()
+
+    inverse = np.linalg.inv(k(U, U))
+    Q_NN, Q_new = k(Z, U) @ inverse @ k(U, Z), k(Z_new, U) @ inverse @ k(U, Z)
+    weights = Q_new @ np.linalg.inv(Q_NN + NOISE * np.eye(N))
+    centre, scales = torch.tensor([1.0, -2.0, 5.0]).double(), torch.tensor([0.5, 1.0, 3.0]).double()
+    posterior = sums_of(kernel, U, X, Z).posterior(torch.tensor(NOISE).double(), centre, scales)
+    mean, var = posterior.predict(Z_new)
+    assert_close(mean, centre.numpy() + weights @ X.numpy() * scales.numpy(), 1e-8)
+    c = 1.7 - np.einsum("mn,mn->m", weights, Q_new) + NOISE
+    assert_close(var, c[:, None] * scales.numpy() ** 2, 1e-8)
+    # and so are its samples: one function per feature, whose covariance has no noise on it
+    joint = k(Z_new, Z_new) - weights @ Q_new.T
+    many = sums_of(kernel, U, X[:, :1].expand(N, 20_000), Z)
+    flat = many.posterior(torch.tensor(NOISE).double(), torch.zeros(20_000).double())
+    drawn = flat.sample(Z_new, rng, noise=False).numpy()
+    size = np.sqrt((np.outer(joint.diagonal(), joint.diagonal()) + joint**2) / 20_000)
+    assert (np.abs(np.cov(drawn) - joint) < 5 * size).all()
+
+
+@pytest.mark.parametrize("base", [RBFKernel, lambda: MaternKernel(nu=0.5), lambda: MaternKernel(nu=2.5)])
+def test_with_the_latents_as_positions_the_decoder_is_scikit_learns(data, base):
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process import kernels as sk
+
+    Z, X = data
+    kernel = scaled(base())
+    same = sk.RBF(0.8) if base is RBFKernel else sk.Matern(0.8, nu=kernel.base_kernel.nu)
+    regressor = GaussianProcessRegressor(sk.ConstantKernel(1.7) * same, alpha=NOISE, optimizer=None).fit(Z, X)
+    Z_new = Z[:10] + 0.3
+    mean, var = sums_of(kernel, Z, X, Z).posterior(torch.tensor(NOISE).double(), torch.zeros(D).double()).predict(Z_new)
+    expected, std = regressor.predict(Z_new, return_std=True)
+    assert_close(mean, expected, 1e-8)
+    assert_close(var[:, 0], std[:, 0] ** 2 + NOISE, 1e-8)
+
+
+def test_the_factor_of_a_file_is_taken_as_it_is(data):
+    # Sums made with one factor of K_UU go with that factor: any other orthogonal basis is as good, mixed ones are not
+    Z, X = data
+    kernel, U = scaled(RBFKernel()), Z[:9]
+    whole = sums_of(kernel, U, X, Z)
+    jittered = torch.linalg.cholesky(whole.L @ whole.L.T + 1e-3 * torch.eye(9).double())
+    other = RowSums(kernel, U, D, jittered)
+    other.add(X, Z)
+    again = RowSums(kernel, U, D, jittered)
+    for name, tensor in other.tensors.items():
+        getattr(again, name).copy_(tensor)
+    mean = torch.zeros(D).double()
+    one, two, three = (s.posterior(torch.tensor(NOISE), mean).predict(Z)[0] for s in (other, again, whole))
+    assert torch.equal(one, two)
+    assert not torch.allclose(one, three, rtol=1e-4)
 
 
 def test_the_bound_is_below_the_evidence_and_grows_with_the_positions(data, rng):

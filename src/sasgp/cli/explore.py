@@ -16,7 +16,7 @@ def explore(
 ) -> None:
     """Write a web page to explore the latent space: it decodes wherever the pointer is.
 
-    The page is one file, which opens without a server or a network. It holds the model's support set, and the rows of
+    The page is one file, which opens without a server or a network. It holds the rows of
     --data if there are any.
 
     Parameters

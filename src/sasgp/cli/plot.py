@@ -41,8 +41,8 @@ def plot(
     out
         The folder for latent.png, grid.png, … It is created if it does not exist.
     data
-        A named data set, or a file, with the rows to show. By default the points of the run's embedding.csv, and for
-        reconstructions the model's support set.
+        A named data set, or a file, with the rows to show. By default the points of the run's embedding.csv.
+        Reconstructions need it, because a model keeps no rows.
     latent
         The latent space, and the decoder's uncertainty behind it.
     grid
@@ -97,7 +97,7 @@ def _figures(model: Path, data: str | None, labels: str | None) -> "dict[str, Ca
 
     estimator, run = load_model(model)
     if data is None:
-        dataset, X, shape, name = None, estimator.posterior_.X.numpy(force=True), run.image_shape, run.name
+        dataset, X, shape, name = None, None, run.image_shape, run.name
         embedding = known_embedding(estimator, run)
     else:
         dataset = load_data(data, labels, estimator, run)
@@ -107,8 +107,8 @@ def _figures(model: Path, data: str | None, labels: str | None) -> "dict[str, Ca
     image_shape = shape if shape is not None and is_image_shape(shape) else None
 
     def some_rows() -> Any:
-        if not len(X):
-            raise InputError(f"--reconstructions needs rows, and a {type(estimator).__name__} keeps none. Add --data.")
+        if X is None:
+            raise InputError("--reconstructions needs rows, and a model keeps none. Add --data.")
         return X[:SHOWN_ROWS]
 
     def calibration_counts() -> Any:

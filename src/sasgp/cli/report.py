@@ -52,6 +52,8 @@ def run_info(
             "latents": estimator.latents,
             **{name: getattr(estimator, f"{name}_") for name in SIZES if hasattr(estimator, f"{name}_")},
             "batch_size": estimator.batch_size_,
+            "support_size": getattr(estimator, "support_size_", None),
+            "missed_share": getattr(estimator, "missed_share_", None),
             "epochs": len(estimator.history_),
             "seconds": round(seconds, 2),
             "objective": -estimator.history_[-1]["loss"],
@@ -74,7 +76,7 @@ def summary(info: dict[str, Any], dataset: "Dataset", run: Path) -> list[Section
     return [
         (f"Trained {training['model']} on {data['name']}", _training(data, training, dataset)),
         (f"On {which}, {THROUGH}", metric_lines(brief, notes)),
-        ("Wrote", _files(run, holds_rows="active_set_size" in training)),
+        ("Wrote", _files(run)),
     ]
 
 
@@ -91,6 +93,9 @@ def _training(data: dict[str, Any], training: dict[str, Any], dataset: "Dataset"
         ("objective", f"{training['objective']:.4f}", "nats per value"),
         ("noise", f"{training['noise']:.4g}", "variance"),
     ]
+    if training["support_size"] is not None:
+        missed = f"stand for all rows, and miss {training['missed_share']:.2g} of the prior's variance there"
+        lines.append(("positions", str(training["support_size"]), missed))
     if training["relevance"]:
         shares = " ".join(f"{share:.2f}" for share in training["relevance"])
         lines.append(("relevance", shares, "spread of the latents in lengthscales"))
@@ -109,11 +114,11 @@ def _labels(asked: str | None, dataset: "Dataset") -> list[Line]:
     return [("labels", dataset.labels, note)]
 
 
-def _files(run: Path, *, holds_rows: bool) -> list[Line]:
+def _files(run: Path) -> list[Line]:
     from sasgp.cli import runs
 
     about = {
-        runs.MODEL: f"the trained model, {'including' if holds_rows else 'without'} rows of the data",
+        runs.MODEL: "the trained model, without rows of the data",
         runs.EMBEDDING: "the latents, one line per row",
         runs.HISTORY: "the course of training, one line per epoch",
         runs.INFO: "data, command, versions and these numbers",

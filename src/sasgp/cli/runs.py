@@ -32,7 +32,6 @@ __all__ = ["Embedding", "RunFolder", "check_inputs", "check_new", "find", "lacks
 
 MODEL, EMBEDDING, HISTORY, INFO = "model.safetensors", "embedding.csv", "history.jsonl", "run.json"
 LATENT, LOSS, EXPLORER = "latent.png", "loss.png", "explorer.html"
-INDEX = "model.neighbours.safetensors"  # `build_index` and `save` write it
 FILES = (MODEL, EMBEDDING, HISTORY, INFO, LATENT, LOSS, EXPLORER)
 
 TRAIN, TEST = "train", "test"
@@ -58,7 +57,7 @@ def check_new(path: Path, *, overwrite: bool) -> None:
                 "write beside them."
             )
     unfinished.check_replaceable(path)
-    for name in (*FILES, INDEX):
+    for name in FILES:
         if (path / name).is_dir():
             raise InputError(f"{path / name} is a folder, but a run has a file of that name. Choose another --out.")
     missing = missing_folders(path)
@@ -74,7 +73,7 @@ def check_inputs(path: Path, *inputs: str | None) -> None:
     """Raise InputError if one of the inputs is a file that a run in the folder replaces."""
     path = real_path(path)
     for source in filter(None, inputs):
-        if any(same_file(path / name, source) for name in (*FILES, INDEX)):
+        if any(same_file(path / name, source) for name in FILES):
             raise InputError(f"--out {path} would overwrite {source}, which the command reads. Choose another folder.")
 
 
@@ -92,7 +91,7 @@ def written(path: Path) -> Iterator[Path]:
         yield new
         files = sorted(new.iterdir(), key=lambda file: file.name == MODEL)  # last: without a model, there is no run
         try:
-            for name in (*FILES, INDEX):  # pictures and the index of an older run go as well
+            for name in FILES:  # pictures of an older run go as well
                 if (path / name).is_dir():
                     raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path / name))
                 if os.path.lexists(path / name):

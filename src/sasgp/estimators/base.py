@@ -41,12 +41,12 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
     """A latent space, with an encoder into it and a decoder out of it."""
 
     _MODEL: ClassVar[type[LatentModel]]
-    _FITTED: ClassVar[tuple[str, ...]] = ("model_", "posterior_", "embedding_", "neighbours_")  # by fit or later
+    _FITTED: ClassVar[tuple[str, ...]] = ("model_", "posterior_", "embedding_")
 
     history_: list[dict[str, Any]]
     image_shape_: Sequence[int] | None
     batch_size_: int
-    _data_fingerprint: str
+    _data_parts: list[Any]  # the number of rows and the fingerprint of the training data, and of each update
 
     # ------------------------------------------------------------------------------------------------ a class's own
 
@@ -54,8 +54,8 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         """The decoder during training, for held-out rows."""
         raise NotImplementedError
 
-    def _final_posterior(self, rows: ArrayRows) -> Predictive:
-        """The trained decoder."""
+    def _final_posterior(self, rows: ArrayRows, ranks: Ranks) -> Predictive:
+        """The trained decoder. `embedding_` is known before, and all processes call this together."""
         raise NotImplementedError
 
     def _check_world(self, world: int) -> None:
@@ -189,10 +189,10 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         )
         run.train()
         rows.release()
-        with torch.no_grad():
-            self.posterior_ = self._final_posterior(rows)
         self.embedding_ = self._encode(everything, known=True)
-        self._data_fingerprint = sample_fingerprint(array, self.dtype)
+        with torch.no_grad():
+            self.posterior_ = self._final_posterior(everything, ranks)
+        self._data_parts = [[len(array), sample_fingerprint(array, self.dtype)]]
 
     def _split(self, rows: ArrayRows) -> tuple[ArrayRows, ArrayRows]:
         """Rows to train on and rows held out for early stopping."""

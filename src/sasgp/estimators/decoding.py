@@ -105,13 +105,13 @@ class Decoding(Inference):
         """The latent space as an interactive page, which decodes at the pointer, in the browser.
 
         A notebook shows the result; `model.explorer(X, y).save("explorer.html")` writes one file that needs neither
-        server nor network. It holds rows of X and, with SASGP and GPLVM, the support set.
+        server nor network. It holds some of the rows of X.
 
         Parameters
         ----------
         X : array-like [N, D], optional
             Rows to show. Images may have their shape, [N, H, W] or [N, C, H, W]. None: the latents of the training
-            rows, with the support set as observations.
+            rows alone.
         labels : array-like [N], optional
             What to colour by: classes or numbers.
         Z : array-like [N, Q], optional

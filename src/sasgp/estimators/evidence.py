@@ -46,10 +46,10 @@ class EvidenceMethods(GPEstimator):
         Parameters
         ----------
         X : array-like [N, D]
-            Usually the rows that the model was trained on. The support set is not used.
+            Usually the rows that the model was trained on.
         method : str
             "exact": the number itself, in N³/3 operations and half of an N×N matrix.
-            "bound": a lower bound from the positions of the support set, in one pass over the rows, for any N.
+            "bound": a lower bound through the decoder's positions, in one pass over the rows, for any N.
             "sas": the mean of the training estimate (Eq. 6) over random active sets, for A²·N operations each. It is
             too low on average as long as larger active sets predict better.
             "unbiased": SAS plus a random correction; its mean is the exact number. An estimate costs about N³/12.

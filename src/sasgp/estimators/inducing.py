@@ -10,11 +10,12 @@ from torch import Tensor
 from sasgp.data.rows import ArrayRows
 from sasgp.errors import InputError
 from sasgp.estimators.gp import GPEstimator
+from sasgp.gp.posterior import Posterior
 from sasgp.models.base import ModelSettings, drawn
 from sasgp.models.encoders import ENCODE_ROWS
-from sasgp.models.inducing import InducingModel, InducingPosterior
+from sasgp.models.inducing import InducingModel
 from sasgp.models.settings import InducingSettings, Settings, documented
-from sasgp.training.loop import generator
+from sasgp.training.loop import Ranks, generator
 from sasgp.training.progress import progress_bar
 
 __all__ = ["BayesianGPLVM"]
@@ -29,11 +30,11 @@ class BayesianGPLVM(InducingSettings, GPEstimator):
     are summarised by inducing points, which are learned, instead of active rows, which are drawn. The saved file holds
     no rows of the data.
     """
-        + documented(Settings, InducingSettings, without=("active_set_size", "support_size", "support"))
+        + documented(Settings, InducingSettings, without=("active_set_size", "support_size"))
         + """
     Attributes
     ----------
-    embedding_, history_, kernel_, noise_, relevance_, n_components_, batch_size_, model_, neighbours_
+    embedding_, history_, kernel_, noise_, relevance_, n_components_, batch_size_, model_
         As for :class:`SASGP`.
     n_inducing_ : int
         Inducing points used; fewer than asked for if the data are few.
@@ -53,8 +54,7 @@ class BayesianGPLVM(InducingSettings, GPEstimator):
 
     n_components: int = 2
     active_set_size: int | None = field(init=False, default=0)
-    support_size: int = field(init=False, default=0)
-    support: Literal["random", "kmeans++"] = field(init=False, default="random")
+    support_size: int | Literal["auto"] | None = field(init=False, default=None)
 
     _MODEL: ClassVar[type[InducingModel]] = InducingModel
     _SAVED: ClassVar[tuple[str, ...]] = (*GPEstimator._SAVED, "n_inducing_")
@@ -70,10 +70,10 @@ class BayesianGPLVM(InducingSettings, GPEstimator):
     def _model_settings(self, n_rows: int) -> ModelSettings:
         return replace(super()._model_settings(n_rows), n_inducing=self.n_inducing_)
 
-    def _interim_posterior(self, rows: ArrayRows) -> InducingPosterior:
+    def _interim_posterior(self, rows: ArrayRows) -> Posterior:
         return self.model_.posterior()
 
-    def _final_posterior(self, rows: ArrayRows) -> InducingPosterior:
+    def _final_posterior(self, rows: ArrayRows, ranks: Ranks) -> Posterior:
         # The final q(u) averages over at least 5000 latents, so with fewer rows each latent is drawn several times
         draws = -(-5000 // len(rows)) if self.latents == "bayesian" else 1
         with progress_bar("q(u)", len(rows), show=self.verbose and len(rows) > 10 * ENCODE_ROWS) as update:

@@ -18,10 +18,9 @@ from torch import Tensor
 from sasgp.data.outputs import Out, Sink
 from sasgp.data.rows import ArrayRows
 from sasgp.errors import InputError
-from sasgp.estimators import neighbours
 from sasgp.estimators.validation import check_count, check_rows, seed_of
 from sasgp.gp.posterior import Predictive
-from sasgp.gp.refine import N_STARTS, SupportStarts, climb, laplace, log_evidence, normal_points, refine
+from sasgp.gp.refine import N_STARTS, PositionStarts, climb, laplace, log_evidence, normal_points, refine
 from sasgp.models.anchor import distance_cost
 from sasgp.models.encoders import ENCODE_ROWS, Encoder
 from sasgp.models.settings import Settings
@@ -43,11 +42,10 @@ class Locator:
     ----------
     encoder : Encoder
         Its answer is the latent or, if there are steps, the first start.
-    posterior : Predictive
+    posterior : Predictive or None
+        None if the encoder's answer is all that is asked for.
     steps : int
         Steps of refinement. A table cannot encode new rows, so a search of 80 steps finds their latents first.
-    starts : sequence of callables
-        More starts, besides the support points that explain a row best: X [M, D] → Z [M, n, Q].
     known : bool
         Whether the rows are the training rows of a table.
     weight : float
@@ -58,10 +56,9 @@ class Locator:
     def __init__(
         self,
         encoder: Encoder,
-        posterior: Predictive,
+        posterior: Predictive | None,
         *,
         steps: int = 0,
-        starts: Sequence[Callable[[Tensor], Tensor]] = (),
         known: bool = False,
         weight: float = 0.0,
     ) -> None:
@@ -70,7 +67,7 @@ class Locator:
         self.steps, self.searches = steps, steps > 0 or not self.encodes
         self.weight = weight if self.encodes else 0.0
         everywhere = self.searches and not self.weight
-        self.starts: list[Callable[[Tensor], Tensor]] = [SupportStarts(posterior), *starts] if everywhere else []
+        self.starts = PositionStarts(posterior) if everywhere and posterior is not None else None
 
     @property
     def block_size(self) -> int:
@@ -84,7 +81,7 @@ class Locator:
         F comes from the encoder if z* does. Otherwise it comes from the curvature at z*, because the encoder's variance
         belongs to another place.
         """
-        starts = [start(X) for start in self.starts]
+        starts = [] if self.starts is None else [self.starts(X)]
         if self.encodes:
             if not self.steps and spread:
                 Z, var = self.encoder(X, index)
@@ -105,7 +102,6 @@ class Inference(Settings, TransformerMixin):
     model_: Any  # a LatentModel, of the class that `_MODEL` names
     posterior_: Any
     embedding_: Array
-    neighbours_: neighbours.Neighbours
     n_features_in_: int
     seed_: int
     _n_features_out: int
@@ -133,10 +129,10 @@ class Inference(Settings, TransformerMixin):
             Whatever `fit` takes. Memory maps and Datasets are read one block at a time.
         refine : int
             Gradient steps that refine the encoder's z for each row: they climb log p(x|z) + log p(z) from the encoder's
-            answer, from the support points that explain the row best and, after `build_index`, from the latents of the
-            nearest rows. No row ends lower than the encoder put it. 0 is the encoder's answer; 20 is enough for most
-            rows. With `layout_weight`, a network's answer is the only start and leaving it has a cost, because a better
-            explanation far away would lie among other neighbours.
+            answer and from the decoder's positions that explain the row best. No row ends lower than the encoder put
+            it. 0 is the encoder's answer; 20 is enough for most rows. With `layout_weight`, a network's answer is the
+            only start and leaving it has a cost, because a better explanation far away would lie among other
+            neighbours.
         return_std : bool
             Return also the standard deviation [M, Q] of each latent, for Bayesian latents. It is that of q(z|x) from
             the network. If z* was refined or searched for, it is that of the Gaussian with the curvature of p(z|x) at
@@ -222,26 +218,6 @@ class Inference(Settings, TransformerMixin):
         """The mean of `score_samples`, which a grid search maximises."""
         return float(np.mean(self.score_samples(X), dtype=np.float64))
 
-    def build_index(self, X: Any) -> Self:
-        """Index rows X [N, D], usually the training rows: their latents become starts for `transform(refine=...)`.
-
-        `save` writes the index next to the model file, and `load` finds it there. It holds up to 64 principal
-        coordinates of each row, which show roughly what the row is. With encoder="table", X must be the
-        training rows in their order. More than 200 000 rows need the extra `neighbours`. A network that was trained
-        with `layout_weight` needs no index: its own answer is the only start.
-        """
-        check_is_fitted(self)
-        rows = self._rows(X)
-        if self._by_row and len(rows) != len(self.embedding_):
-            raise InputError(
-                f"With encoder='table', X must be the {len(self.embedding_)} training rows, whose latents are known. "
-                f"Got {len(rows)} rows. Pass the rows that the model was fitted to.",
-                argument="X",
-            )
-        Z = self.embedding_ if self._by_row else self._encode(rows, known=True)
-        self.neighbours_ = neighbours.build(rows, Z, self.seed_)
-        return self
-
     # ------------------------------------------------------------------------------------------------ shared
 
     def _located(
@@ -260,12 +236,10 @@ class Inference(Settings, TransformerMixin):
         encoder's answer, even if `layout_weight` keeps latents there otherwise.
         """
         check_count("refine", refine, 0)
-        index = getattr(self, "neighbours_", None)
         locate = Locator(
             self.model_.encoder,
-            self.posterior_,
+            getattr(self, "posterior_", None),  # `fit` encodes its rows before it conditions the decoder on them
             steps=refine,
-            starts=() if index is None else [index],
             known=known,
             weight=0.0 if anywhere else HELD * self.layout_weight * self.n_features_in_,
         )

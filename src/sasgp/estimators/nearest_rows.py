@@ -154,6 +154,11 @@ class NearestRowsMethods(LatentEstimator):
             raise InputError(f"{expected}. {' '.join(str(error).split())}", argument="data") from error
         if len(rows) != len(self.embedding_):
             raise InputError(f"{expected}. Got {len(rows)} rows.", argument="data")
-        if self._data_fingerprint != sample_fingerprint(rows.array, self.dtype):
+        start = 0
+        same = []
+        for n, known in self._data_parts:
+            same.append(known == sample_fingerprint(rows.array, self.dtype, slice(start, start + n)))
+            start += n
+        if not all(same):
             raise InputError(f"{expected}. The rows that were passed have other values.", argument="data")
         return rows

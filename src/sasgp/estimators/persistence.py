@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from sasgp import __version__
 from sasgp.errors import InputError
-from sasgp.estimators import neighbours, storage
+from sasgp.estimators import storage
 from sasgp.gp import kernels
+from sasgp.gp.linalg import NotPositiveDefiniteError
 from sasgp.models.base import ModelSettings
 from sasgp.models.build import build
 from sasgp.models.settings import Settings
@@ -42,7 +43,7 @@ class Persistence(Settings, BaseEstimator):
         "history_",
         "image_shape_",
         "_n_features_out",
-        "_data_fingerprint",
+        "_data_parts",
     )
 
     model_: Any
@@ -70,8 +71,8 @@ class Persistence(Settings, BaseEstimator):
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one .safetensors file.
 
-        The file holds the settings, the parameters of encoder and decoder and, with SASGP and GPLVM, the support set:
-        up to `support_size` rows of the training data themselves. It holds no code, and loading it runs none.
+        The file holds the settings, the parameters of encoder and decoder, the latents of the training rows and, with
+        SASGP and GPLVM, sums over all rows. It holds no rows of the data, no code, and loading it runs none.
         """
         check_is_fitted(self)
         settings, arrays = self._described_settings()
@@ -86,7 +87,6 @@ class Persistence(Settings, BaseEstimator):
             "feature_names": None if names is None else [str(name) for name in names],
         }
         storage.write(path, header, {name: tensor.detach() for name, tensor in tensors.items()})
-        neighbours.write(path, getattr(self, "neighbours_", None), self.embedding_)
 
     def _described_settings(self) -> tuple[dict[str, Any], Tensors]:
         """The settings as JSON, and those that are arrays."""
@@ -170,10 +170,10 @@ class Persistence(Settings, BaseEstimator):
                 f"{' '.join(str(error).split())}. Pass a kernel and an encoder as they were when the model was made."
             ) from error
         self.model_ = model.eval()
-        self._restore_posterior({name: tensor.to(device) for name, tensor in tensors.items()})
-        index = neighbours.read(path, self.embedding_, device)
-        if index is not None:
-            self.neighbours_ = index
+        try:
+            self._restore_posterior({name: tensor.to(device) for name, tensor in tensors.items()})
+        except NotPositiveDefiniteError as error:
+            raise _wrong(path, "its sums over the rows cannot be those of data") from error
 
 
 CHOICES: dict[str, tuple[str | None, ...]] = {

@@ -1,7 +1,8 @@
 """The file format of trained models: one safetensors file, with everything but tensors as JSON in its header.
 
-**The file of a SASGP or GPLVM model holds the support set: up to `support_size` rows of the training data themselves.**
-Whoever gets the file gets those rows. Do not share the file if the data may not be shared.
+The file holds no rows of the data. It holds the latents of all training rows and, with SASGP and GPLVM, sums over all
+rows: M positions and M × D numbers that each mix many rows. If every row is a position, as with few rows, the rows can
+be computed from them. docs/guide.md says what a file reveals.
 
 Nothing is pickled, so reading a file never runs code from it. A checksum of the whole file detects damage. It is not a
 signature: it says nothing about who wrote the file.
@@ -24,7 +25,7 @@ from sasgp.errors import InputError
 
 __all__ = ["read", "write"]
 
-VERSION = 2  # of the file's layout
+VERSION = 3  # of the file's layout
 MAX_HEADER = 100_000_000  # bytes: safetensors' own limit
 
 # The checksum is computed with these digits in its place. In the bytes of the header, the name with bare quotes occurs

@@ -12,11 +12,11 @@ from sasgp.models.base import ModelSettings
 from sasgp.models.encoders import ENCODE_ROWS
 from sasgp.models.settings import NetworkSettings, Settings, documented
 from sasgp.models.vae import NetworkPosterior, Output, VAEModel
-from sasgp.training.loop import generator
+from sasgp.training.loop import Ranks, generator
 
 __all__ = ["VAE"]
 
-ABSENT = ("latents", "kernel", "noise", "active_set_size", "support_size", "support", "hyper_learning_rate")
+ABSENT = ("latents", "kernel", "noise", "active_set_size", "support_size", "hyper_learning_rate")
 
 
 @dataclass(eq=False, repr=False)
@@ -34,7 +34,7 @@ class VAE(NetworkSettings, LatentEstimator):
 
     Attributes
     ----------
-    embedding_, history_, n_components_, batch_size_, model_, neighbours_
+    embedding_, history_, n_components_, batch_size_, model_
         As for :class:`SASGP`.
     output_ : str
         The last layer that was used.
@@ -59,8 +59,7 @@ class VAE(NetworkSettings, LatentEstimator):
     kernel: Any = field(init=False, default=None)
     noise: Literal["shared", "feature"] = field(init=False, default="shared")
     active_set_size: int | None = field(init=False, default=0)
-    support_size: int = field(init=False, default=0)
-    support: Literal["random", "kmeans++"] = field(init=False, default="random")
+    support_size: int | Literal["auto"] | None = field(init=False, default=None)
 
     _MODEL: ClassVar[type[VAEModel]] = VAEModel
     _SAVED: ClassVar[tuple[str, ...]] = (*LatentEstimator._SAVED, "output_")
@@ -75,7 +74,7 @@ class VAE(NetworkSettings, LatentEstimator):
     def _interim_posterior(self, rows: ArrayRows) -> NetworkPosterior:
         return self.model_.posterior()
 
-    def _final_posterior(self, rows: ArrayRows) -> NetworkPosterior:
+    def _final_posterior(self, rows: ArrayRows, ranks: Ranks) -> NetworkPosterior:
         # The search for latents of new rows starts from those of 400 training rows
         chosen = torch.randperm(len(rows), generator=generator(self.seed_, "places"))[:400]
         return self.model_.posterior(self.model_.encoder.position(rows.gather(chosen), chosen.to(self._device)))

@@ -97,8 +97,10 @@ def check_settings(settings: Settings, N: int) -> None:
         _check_auto(settings)
     else:
         check_count("n_components", settings.n_components)
-    for name in {"batch_size", "support_size", "n_inducing"} & applies:
+    for name in {"batch_size", "n_inducing"} & applies:
         check_count(name, getattr(settings, name))
+    if "support_size" in applies and settings.support_size is not None and settings.support_size != "auto":
+        check_count("support_size", settings.support_size, also=", or 'auto' or None")
     for name in {"active_set_size", "max_epochs", "early_stopping"} & applies:
         if getattr(settings, name) is not None:
             check_count(name, getattr(settings, name))
@@ -109,7 +111,6 @@ def check_settings(settings: Settings, N: int) -> None:
     _check_choice("latents", settings.latents, ("bayesian", "point"))
     _check_choice("noise", settings.noise, ("shared", "feature"))
     _check_choice("dtype", settings.dtype, ("float32", "float64"))
-    _check_choice("support", settings.support, ("random", "kmeans++"))
     if not isinstance(settings.encoder, nn.Module):
         _check_choice("encoder", settings.encoder, ("network", "conv", "table"), "or a torch module")
     if settings.kernel is not None and not isinstance(settings.kernel, Kernel):
@@ -211,11 +212,11 @@ def _check_auto(settings: Settings) -> None:
             )
 
 
-def check_count(name: str, value: object, least: int = 1) -> None:
+def check_count(name: str, value: object, least: int = 1, also: str = "") -> None:
     """Raise InputError if the value is not a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise InputError(
-            f"{name} must be a whole number of at least {least}. Got {value!r}.",
+            f"{name} must be a whole number of at least {least}{also}. Got {value!r}.",
             argument=name.rpartition(" ")[2],  # "each of sizes" is the argument sizes
         )
 

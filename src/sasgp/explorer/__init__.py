@@ -50,7 +50,7 @@ def explore(
     model
         A fitted model.
     X
-        Rows [N, D] of the points. Some of them are shown beside what is decoded. None shows the support set instead.
+        Rows [N, D] of the points. Some of them are shown beside what is decoded. None shows no rows.
     Z
         Latents [N, Q]. None takes those of the training rows.
     labels
@@ -106,35 +106,20 @@ def _checked(model: "Decoder", X: Array | None, Z: Array | None) -> Array:
     return points
 
 
-def _support(model: "Decoder") -> tuple[Array, Array] | None:
-    """Rows and latents of the model's support set, if it has one."""
-    posterior = getattr(model, "posterior_", None)
-    if posterior is None or not len(posterior.X):
-        return None
-    return posterior.X.numpy(force=True), posterior.Z.numpy(force=True)
-
-
 def _sample(model: "Decoder", X: Array | None, points: Array) -> Array:
     """About 2000 rows from all parts of the data, which may be on disk; without rows, what is decoded at the points."""
-    support = _support(model)
-    known = X if X is not None else None if support is None else support[0]
-    if known is None:
+    if X is None:
         return np.asarray(model.predict(points[:SAMPLE_ROWS]))
-    return take_rows(known, np.arange(0, len(known), max(1, len(known) // SAMPLE_ROWS)))
+    return take_rows(X, np.arange(0, len(X), max(1, len(X) // SAMPLE_ROWS)))
 
 
 def _pack_observed(
     model: "Decoder", X: Array | None, points: Array, shown: Array, image: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Rows to show beside what is decoded: some of X, or of the support set."""
-    bytes_per_value = 4 if image is None else 1
-    support = _support(model)
+    """Rows to show beside what is decoded: some of X."""
     if X is not None:
-        observed = content.Observed.some(X, points, shown, bytes_per_value)
-    elif support is not None:
-        some = content.Observed.some(*support, np.arange(len(support[0])), bytes_per_value)
-        observed = content.Observed(some.X, some.Z, np.full(len(some.X), -1))
+        observed = content.Observed.some(X, points, shown, 4 if image is None else 1)
     else:
         empty = np.empty((0, model.n_features_in_)), np.empty((0, model.n_components_))
         observed = content.Observed(*empty, np.empty(0, np.int64))
-    return content.pack_observed(observed, image) | {"support": X is None}
+    return content.pack_observed(observed, image)

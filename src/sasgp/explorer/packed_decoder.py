@@ -1,7 +1,7 @@
 """The decoder inside a page: the exact posterior, or a grid of decoded points if the browser cannot compute it.
 
-Exact means m(z) = mean + k(z, Z_S) α and c(z) = k(z, z) + σ² − ‖L⁻¹ k(Z_S, z)‖², the formulas and the numbers of the
-posterior. α and L⁻¹ take most of the page's bytes, so both are rounded: the error in mean and standard deviation is
+Exact means m(z) = mean + k(z, Z) α and c(z) = k(z, z) + σ² − ‖T k(Z, z)‖², the formulas and the numbers of the
+posterior. α and T take most of the page's bytes, so both are rounded: the error in mean and standard deviation is
 measured, and the coarsest type within `TOLERANCE` is used.
 """
 
@@ -77,7 +77,7 @@ def pack_background(model: "Decoder", box: Box) -> Packed:
 
 
 def _probes(Z: torch.Tensor, box: Box) -> torch.Tensor:
-    """Points to measure errors at: half of them near support points, half anywhere in the box."""
+    """Points to measure errors at: half of them near the decoder's positions, half anywhere in the box."""
     draw = np.random.default_rng(0)
     near = Z[torch.from_numpy(draw.integers(len(Z), size=N_PROBES // 2))].numpy(force=True)
     near = near + draw.normal(scale=0.02 * box.half[1], size=near.shape)
@@ -91,30 +91,30 @@ def _exact(posterior: Posterior, kernel: dict[str, Any], probes: torch.Tensor, r
     with torch.no_grad():
         K = posterior.kernel(probes, posterior.Z.double()).to_dense().numpy(force=True)  # [M, S]
         prior = posterior.kernel(probes, diag=True).numpy(force=True)  # [M]
-    alpha, L_inv = posterior.alpha.numpy(force=True), posterior.L_inv.numpy(force=True)
+    alpha, root = posterior.alpha.numpy(force=True), posterior.root.numpy(force=True)
     mean = K @ alpha
-    lower = np.tril_indices(len(L_inv))
+    lower = np.tril_indices(len(root))
 
-    def sd(L_inv: Array) -> Array:
-        return units.mean() * np.sqrt(noise + np.maximum(prior - np.square(K @ L_inv.T).sum(1), 0))
+    def sd(root: Array) -> Array:
+        return units.mean() * np.sqrt(noise + np.maximum(prior - np.square(K @ root.T).sum(1), 0))
 
     def mean_error(found: Packed) -> float:
         errors = np.abs(K @ unpack(found).astype(np.float64) - mean).max(0)
         return float((errors / np.maximum(ranges, 1e-3 * scale)).max())  # a constant column has no range of its own
 
     def sd_error(found: Packed) -> float:
-        rounded = np.zeros_like(L_inv)
+        rounded = np.zeros_like(root)
         rounded[lower] = unpack(found)
         if "row_scale" in found:
             rounded *= np.array(found["row_scale"])[:, None]
-        return float(np.abs(sd(rounded) - sd(L_inv)).max() / scale)
+        return float(np.abs(sd(rounded) - sd(root)).max() / scale)
 
     def pack_triangle(kind: Kind) -> Packed:
         # Row by row. Rows differ in magnitude, so each has its own scale
         if kind != "int16":
-            return pack(L_inv[lower], kind)
-        sizes = np.abs(L_inv).max(1)
-        return pack((L_inv / sizes[:, None])[lower], kind) | {"row_scale": [float(s) for s in sizes]}
+            return pack(root[lower], kind)
+        sizes = np.abs(root).max(1)
+        return pack((root / sizes[:, None])[lower], kind) | {"row_scale": [float(s) for s in sizes]}
 
     packed_alpha, alpha_error = _coarsest(lambda kind: pack(alpha, kind), mean_error)
     packed_factor, factor_error = _coarsest(pack_triangle, sd_error)
@@ -126,7 +126,7 @@ def _exact(posterior: Posterior, kernel: dict[str, Any], probes: torch.Tensor, r
         "mean": pack(posterior.mean.numpy(force=True), "float64"),
         "Z": pack(posterior.Z.numpy(force=True), "float32" if posterior.Z.dtype == torch.float32 else "float64"),
         "alpha": packed_alpha,
-        "L_inv": packed_factor,
+        "root": packed_factor,
         "error": {"mean": alpha_error, "sd": factor_error},
     }
 

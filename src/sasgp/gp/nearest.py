@@ -63,7 +63,7 @@ class NearestRows(GaussianProcess):
         scales: Tensor | None = None,
     ) -> None:
         _check_neighbours(k, len(Z))
-        self.Z, self.X, self.mean = Z.double(), mean.new_empty(0, len(mean)), mean
+        self.Z, self.mean = Z.double(), mean
         self.take, self.k = take, k
         # [1] or [D]: with it, variances are [M, 1] for all features alike or [M, D]
         self.scales = (torch.ones_like(mean[:1]) if scales is None else scales.detach()).double()

@@ -1,10 +1,11 @@
-"""The trained decoder. `Posterior` is a Gaussian process conditioned on a support set.
+"""The trained decoder. `Posterior` is a Gaussian process that is known through its values at M positions.
 
-The Cholesky factor of the support set is computed once and kept. Mean, variance, samples and log density all use that
-factor, so they cannot disagree. Queries are answered in blocks, so memory does not grow with their number.
+What the data say about these values is a Gaussian. `sasgp.gp.row_sums` makes it from all rows, `sasgp.models.inducing`
+learns it. Its factor is computed once and kept. Mean, variance, samples and log density all use that factor, so they
+cannot disagree. Queries are answered in blocks, so memory does not grow with their number.
 
-All computations are in float64; results are rounded to the dtype of the model at the end. With many support points the
-kernel matrix is badly conditioned, and float32 would give wrong means (docs/measurements.md).
+All computations are in float64; results are rounded to the dtype of the model at the end. With many positions the kernel
+matrix is badly conditioned, and float32 would give wrong means (docs/measurements.md).
 """
 
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from sasgp.data.blocks import rows_at_once
-from sasgp.gp.linalg import cholesky
+from sasgp.gp.linalg import cholesky, inverse, times_lower, upper_times
 from sasgp.gp.objective import LOG_2PI
 
 __all__ = ["GaussianProcess", "Posterior", "Predictive"]
@@ -28,16 +29,13 @@ class Predictive:
 
     Attributes
     ----------
-    Z : Tensor [S, Q]
-        Latents that the decoder knows: the search for latents of new rows starts from them.
-    X : Tensor [S, D]
-        The rows at these latents, or [0, D] if the decoder keeps no rows.
+    Z : Tensor [M, Q]
+        Positions in the latent space that the decoder knows: the search for latents of new rows starts from them.
     mean : Tensor [D]
         Training mean.
     """
 
     Z: Tensor
-    X: Tensor
     mean: Tensor
 
     @property
@@ -47,7 +45,7 @@ class Predictive:
 
     @property
     def block_size(self) -> int:
-        """Queries answered at a time: k(z*, Z_S) [M, S] and means [M, D] have to fit."""
+        """Queries answered at a time: k(z*, Z) and the means have to fit."""
         return rows_at_once(max(len(self.Z), len(self.mean)))
 
     def blocks(self, n: int) -> Iterator[slice]:
@@ -116,7 +114,10 @@ class GaussianProcess(Predictive):
 
 
 class Posterior(GaussianProcess):
-    """p(x* | z*) given S support points.
+    """p(x* | z*) from a Gaussian over the function's values at M positions.
+
+    With K_ZZ = L Lᵀ, each feature's function has f(Z) = L v. Before the data v is N(0, I); the data make it
+    N(M_d, (L_C L_Cᵀ)⁻¹), with the same precision for all features. Units are those of the scales.
 
     Parameters
     ----------
@@ -124,37 +125,53 @@ class Posterior(GaussianProcess):
         The trained kernel. It is copied, so further training does not change this posterior.
     noise : Tensor []
         σ².
-    Z, X : Tensor [S, Q], [S, D]
-        Latents and observations of the support set. The observations are not centred.
+    Z : Tensor [M, Q]
+        Positions.
+    L : Tensor [M, M]
+        Factor of K_ZZ.
+    V : Tensor [M, D]
+        Means of v.
+    L_C : Tensor [M, M]
+        Factor of the precision of v, which is at least I.
     mean : Tensor [D]
-        Training mean, which the decoder predicts far from all support points.
+        Training mean, which the decoder predicts far from all positions.
     scales : Tensor [D], optional
         s_d, the units of each feature's signal and noise. None: all are 1.
     """
 
+    @torch.no_grad()
     def __init__(
-        self, kernel: Kernel, noise: Tensor, Z: Tensor, X: Tensor, mean: Tensor, scales: Tensor | None = None
+        self,
+        kernel: Kernel,
+        noise: Tensor,
+        Z: Tensor,
+        L: Tensor,
+        V: Tensor,
+        L_C: Tensor,
+        mean: Tensor,
+        scales: Tensor | None = None,
     ) -> None:
-        self.Z, self.X, self.mean = Z, X, mean
+        self.Z, self.mean = Z.detach(), mean
         # [1] or [D], so that variances are [M, 1] or [M, D]
         self.scales = (torch.ones_like(mean[:1]) if scales is None else scales.detach()).double()
         self.kernel = deepcopy(kernel).double().requires_grad_(False)
         self.noise = noise.detach().double()
-        with torch.no_grad():
-            # K = K_SS + σ²I = L Lᵀ          α = K⁻¹ (X − mean)          scales drop out of the mean
-            K = self.kernel(Z.double()).to_dense()  # [S, S]
-            eye = torch.eye(len(Z), dtype=K.dtype, device=K.device)
-            L = cholesky(K + self.noise * eye)  # [S, S]
-            self.alpha = torch.cholesky_solve((X - mean).double(), L)  # [S, D]
-            self.L_inv = torch.linalg.solve_triangular(L, eye, upper=False)  # [S, S]
+        L_inv = inverse(L.double())
+        # m = mean + k_*Z α          α = L⁻ᵀ V diag(s)
+        self.alpha = upper_times(L_inv, V.double()) * self.scales  # [M, D]
+        # c = k_** + σ² − k_*Z L⁻ᵀ (I − C⁻¹) L⁻¹ k_Z*. C ⪰ I, so that I − C⁻¹ = U diag(w) Uᵀ with 0 ≤ w < 1.
+        # Tᵀ T = L⁻ᵀ (I − C⁻¹) L⁻¹ with T lower triangular, by Gram–Schmidt from the last column
+        values, U = torch.linalg.eigh(L_C.double() @ L_C.double().T)
+        root = (1 - 1 / values.clamp_min(1)).sqrt()[:, None] * times_lower(U.T, L_inv)  # [M, M]
+        self.root = torch.linalg.qr(root.flip(1)).R.flip(0, 1)  # T
 
     def _moments(self, Z: Tensor) -> tuple[Tensor, Tensor]:
-        # m = mean + k_*S α          c = k_** + σ² − ‖L⁻¹ k_S*‖², in units of s²
-        K = self.kernel(Z, self.Z.double()).to_dense()  # [M, S]
-        mean = torch.addmm(self.mean.double(), K, self.alpha)  # [M, D]
-        explained = (K @ self.L_inv.T).square().sum(1)
+        # m = mean + k_*Z α          c = k_** + σ² − ‖T k_Z*‖², in units of s²
+        K = self.kernel(Z, self.Z.double()).to_dense()  # [B, M]
+        mean = torch.addmm(self.mean.double(), K, self.alpha)  # [B, D]
+        explained = (K @ self.root.T).square().sum(1)
         # Rounding may make the explained variance exceed k_**; an observation varies at least by the noise
-        return mean, self.noise + (self.kernel(Z, diag=True) - explained).clamp_min(0)  # [M, D], [M]
+        return mean, self.noise + (self.kernel(Z, diag=True) - explained).clamp_min(0)  # [B, D], [B]
 
     @torch.no_grad()
     def sample(self, Z: Tensor, generator: torch.Generator, *, noise: bool = True) -> Tensor:
@@ -166,10 +183,10 @@ class Posterior(GaussianProcess):
         return torch.cat([self._sample(part, generator, noise) for part in Z.split(JOINT)])  # type: ignore[no-untyped-call]
 
     def _sample(self, Z: Tensor, generator: torch.Generator, noise: bool) -> Tensor:
-        # f ~ N(m, C)          C = K_** − V Vᵀ          V = k_*S L⁻ᵀ
+        # f ~ N(m, C)          C = K_** − V Vᵀ          V = k_*Z Tᵀ
         Z = Z.double()
-        V = self.kernel(Z, self.Z.double()).to_dense() @ self.L_inv.T  # [M, S]
-        C = self.kernel(Z).to_dense() - V @ V.T  # [M, M]
+        V = self.kernel(Z, self.Z.double()).to_dense() @ self.root.T  # [B, M]
+        C = self.kernel(Z).to_dense() - V @ V.T  # [B, B]
         if noise:
             C.diagonal().add_(self.noise)
         mean, _ = self.predict(Z)

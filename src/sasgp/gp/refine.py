@@ -4,8 +4,8 @@ The posterior p(z|x) ∝ p(x|z) p(z) of a row is known up to a constant. `refine
 rows of a block at once. `laplace` gives the Gaussian with the same curvature at the maximum. `log_evidence` integrates
 over z by importance sampling from that Gaussian and the prior.
 
-The starts are the support points that explain the row best. Predictions at the support points are computed once, so
-scoring all of them takes two matrix products.
+The starts are the decoder's positions that explain the row best. Predictions there are computed once, so scoring all of
+them takes two matrix products.
 """
 
 import math
@@ -18,7 +18,7 @@ from torch import Tensor
 from sasgp.gp.objective import LOG_2PI, prior_log_density
 from sasgp.gp.posterior import Predictive
 
-__all__ = ["N_STARTS", "SupportStarts", "climb", "laplace", "log_evidence", "log_joint", "normal_points", "refine"]
+__all__ = ["N_STARTS", "PositionStarts", "climb", "laplace", "log_evidence", "log_joint", "normal_points", "refine"]
 
 N_STARTS = 4  # from which rows climb
 STEP_SIZE = 0.05  # relative to latents of unit variance
@@ -30,13 +30,13 @@ def log_joint(posterior: Predictive, X: Tensor, Z: Tensor) -> Tensor:
     return posterior.log_density(X, Z) + prior_log_density(Z)
 
 
-class SupportStarts:
-    """Finds the support points that explain a row best.
+class PositionStarts:
+    """Finds the decoder's positions that explain a row best.
 
     Parameters
     ----------
     posterior : Predictive
-        It predicts at its own support points once, when this object is made.
+        It predicts at its own positions once, when this object is made.
     """
 
     def __init__(self, posterior: Predictive) -> None:
@@ -50,7 +50,7 @@ class SupportStarts:
         self.constant = prior - 0.5 * (LOG_2PI + c.log() + mean.square() / c).sum(1)  # [S]
 
     def __call__(self, X: Tensor) -> Tensor:
-        """Latents [M, n, Q] of the n best support points for each of the rows X [M, D]."""
+        """Latents [M, n, Q] of the n best positions for each of the rows X [M, D]."""
         # log N(x | m_s, c_s) + log p(z_s), with Σ_d (x−m)²/c = x²·(1/c) − 2 x·(m/c) + m²·(1/c)
         X = (X - self.posterior.mean).double()
         score = self.constant + X @ self.weighted - 0.5 * X.square() @ self.precision  # [M, S]

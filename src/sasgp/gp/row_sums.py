@@ -2,12 +2,13 @@
 
 With U [M, Q] the positions, K_UU = L Lᵀ and a_n = L⁻¹ k(U, z_n), one pass over the rows gives
 
-    S = Σ a_n a_nᵀ [M, M]     b = Σ a_n x_nᵀ [M, D]     t = Σ (k_nn − ‖a_n‖²)     e = Σ ‖x_n‖²
+    S = Σ a_n a_nᵀ [M, M]     b = Σ a_n x_nᵀ [M, D]     t = Σ (k_nn − ‖a_n‖²)     e = Σ ‖x_n‖²     I + S/σ² = L_B L_Bᵀ
 
-    log p(X|Z) ≥ −½ [ N D log 2πσ² + D log|I + S/σ²| + e/σ² − ‖L_B⁻¹ b‖²/σ⁴ + D t/σ² ]          I + S/σ² = L_B L_Bᵀ
+    m(z) = a(z)ᵀ (I + S/σ²)⁻¹ b / σ²                     c(z) = k(z,z) − ‖a(z)‖² + ‖L_B⁻¹ a(z)‖² + σ²
+    log p(X|Z) ≥ −½ [ N D log 2πσ² + D log|I + S/σ²| + e/σ² − ‖L_B⁻¹ b‖²/σ⁴ + D t/σ² ]
 
-(Titsias, 2009). With U = Z the bound is exact. The sums add, over blocks and over processes. They are float64, whatever
-the dtype of the rows.
+(Titsias, 2009). With U = Z this is the exact Gaussian process. The sums add: over blocks, over processes, and over rows
+that arrive after training.
 """
 
 from copy import deepcopy
@@ -16,10 +17,11 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from sasgp.gp.linalg import cholesky
+from sasgp.gp.linalg import cholesky, inverse, times_upper
 from sasgp.gp.objective import LOG_2PI
+from sasgp.gp.posterior import Posterior
 
-__all__ = ["RowSums"]
+__all__ = ["RowSums", "condition"]
 
 
 class RowSums:
@@ -33,46 +35,78 @@ class RowSums:
         Positions in the latent space.
     n_features : int
         D.
+    L : Tensor [M, M], optional
+        Factor of K_UU. The sums of a file go with the factor that they were made with: another machine may round
+        differently, or need other jitter.
     """
 
-    def __init__(self, kernel: Kernel, U: Tensor, n_features: int) -> None:
+    @torch.no_grad()
+    def __init__(self, kernel: Kernel, U: Tensor, n_features: int, L: Tensor | None = None) -> None:
         self.kernel = deepcopy(kernel).double().requires_grad_(False)
-        self.U = U.detach().double()
-        with torch.no_grad():
-            # K_UU = L Lᵀ. Jitter, where it needs some, makes what U knows a little less: the bound stays one
-            L = cholesky(self.kernel(self.U).to_dense())  # [M, M]
-        M = len(self.U)
-        eye = torch.eye(M, dtype=L.dtype, device=L.device)
-        self.L_inv = torch.linalg.solve_triangular(L, eye, upper=False)  # [M, M]
-        self.S, self.b = L.new_zeros(M, M), L.new_zeros(M, n_features)
-        self.t, self.e, self.k = L.new_zeros(3)  # k = Σ k_nn
-        self.n_rows = 0
+        self.U = U.detach()
+        # K_UU = L Lᵀ. Jitter, where it needs some, makes what U knows a little less: the bound stays one
+        self.L = cholesky(self.kernel(U.double()).to_dense()) if L is None else L  # [M, M]
+        self._L_inv = inverse(self.L)
+        M = len(U)
+        self.S, self.b = self.L.new_zeros(M, M), self.L.new_zeros(M, n_features)
+        self.t, self.e, self.k, self.n = self.L.new_zeros(4)  # k = Σ k_nn, n the number of rows
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The sums themselves, by their names. They are float64, whatever the dtype of the rows."""
+        return {name: getattr(self, name) for name in ("S", "b", "t", "e", "k", "n")}
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.n)
 
     @torch.no_grad()
     def add(self, X: Tensor, Z: Tensor) -> None:
         """Add centred rows X [B, D], in units of their features' scales, whose latents are Z [B, Q]."""
         X, Z = X.double(), Z.double()
-        A = self.kernel(Z, self.U).to_dense() @ self.L_inv.T  # rows are a_n: [B, M]
+        A = times_upper(self.kernel(Z, self.U.double()).to_dense(), self._L_inv)  # rows are a_n: [B, M]
         k = self.kernel(Z, diag=True)  # [B]
         self.S.addmm_(A.T, A)
-        self.b.addmm_(A.T, X)
+        self.b.addmm_(A.T, X)  # in float32 it would be twice as fast, and useless where σ² is small
         # Rounding may leave k_nn less than ‖a_n‖²
         self.t += (k - A.square().sum(1)).clamp_min(0).sum()
         self.e += X.square().sum()
         self.k += k.sum()
-        self.n_rows += len(X)
+        self.n += len(X)
 
     @property
     def missed_share(self) -> float:
-        """T / Σ k_nn, the share of the prior's variance at the rows that the positions cannot express."""
+        """The share t / Σ k_nn of the prior's variance at the rows that the positions cannot express."""
         return float(self.t / self.k)
+
+    def _precision(self, noise: Tensor) -> Tensor:
+        """L_B [M, M]."""
+        B = self.S / noise
+        B.diagonal().add_(1)
+        return cholesky(B)
+
+    @torch.no_grad()
+    def posterior(self, noise: Tensor, mean: Tensor, scales: Tensor | None = None) -> Posterior:
+        """The Gaussian process given all rows added so far. The mean and the scales [D] are those of the rows."""
+        noise = noise.detach().double()
+        L_B = self._precision(noise)
+        V = torch.cholesky_solve(self.b / noise, L_B)  # (I + S/σ²)⁻¹ b / σ²
+        return Posterior(self.kernel, noise, self.U, self.L, V, L_B, mean, scales)
 
     def bound(self, noise: Tensor | float) -> float:
         """The lower bound on log p(X|Z) of all rows added so far, with the noise variance σ²."""
         noise = torch.as_tensor(noise, dtype=self.S.dtype, device=self.S.device)
-        M, D = self.b.shape
-        L_B = cholesky(self.S / noise + torch.eye(M, dtype=self.S.dtype, device=self.S.device))  # [M, M]
+        D, L_B = self.b.shape[1], self._precision(noise)
         log_det = 2 * L_B.diagonal().log().sum()
         fit = torch.linalg.solve_triangular(L_B, self.b, upper=False).square().sum()  # ‖L_B⁻¹ b‖²
         misfit = self.e / noise - fit / noise.square() + D * self.t / noise
         return float(-0.5 * (self.n_rows * D * (LOG_2PI + noise.log()) + D * log_det + misfit))
+
+
+def condition(
+    kernel: Kernel, noise: Tensor, Z: Tensor, X: Tensor, mean: Tensor, scales: Tensor | None = None
+) -> Posterior:
+    """The exact Gaussian process given rows X [N, D] at latents Z [N, Q]: every row is a position."""
+    sums = RowSums(kernel, Z, len(mean))
+    sums.add(X - mean if scales is None else (X - mean) / scales, Z)
+    return sums.posterior(noise, mean, scales)

@@ -243,6 +243,14 @@ class Table(Encoder):
         assert index is not None, "a Table knows only the rows that it was trained on"
         return self.mu[index], None if self.raw_var is None else _variance(self.raw_var[index])
 
+    @torch.no_grad()
+    def extend(self, Z: Tensor, var: Tensor | None) -> None:
+        """Add rows with latents Z [M, Q] and, for Bayesian latents, their variances."""
+        self.mu = nn.Parameter(torch.cat([self.mu, Z]))
+        if self.raw_var is not None and var is not None:
+            raw = _softplus_inverse((var - MIN_VARIANCE).clamp_min(MIN_VARIANCE))
+            self.raw_var = nn.Parameter(torch.cat([self.raw_var, raw]))
+
     def keep(self, dims: Sequence[int]) -> None:
         self.mu = nn.Parameter(self.mu[:, dims])
         self.raw_var = None if self.raw_var is None else nn.Parameter(self.raw_var[:, dims])

@@ -28,7 +28,7 @@ from sasgp.models.base import ModelSettings
 from sasgp.models.encoders import Encoder
 from sasgp.models.sas import SASModel
 
-__all__ = ["InducingModel", "InducingPosterior", "inducing_bound"]
+__all__ = ["InducingModel", "inducing_bound"]
 
 JITTER = {torch.float32: 1e-4, torch.float64: 1e-8}  # added to the diagonal of K_uu, relative to the amplitude
 
@@ -126,17 +126,13 @@ class InducingModel(SASModel):
         B, D = X.shape
         Z, log_prior = self.draw_latents(X, index, generator)
         Phi, k = self._features(Z)
-        log_p, r = inducing_bound(self._scaled(X), Phi, k, self.noise, self.M, self.L_C, n_total)
+        log_p, r = inducing_bound(self.centred(X), Phi, k, self.noise, self.M, self.L_C, n_total)
         if self.training:
             self._natural_step(Phi.detach(), r.detach(), n_total)
         objective = log_p + n_total / B * log_prior.sum() + self._hyperprior()
         if self.scales is not None:
             objective = objective - n_total * self.scales.log().sum()
         return -objective / (n_total * D)
-
-    def _scaled(self, X: Tensor) -> Tensor:
-        """Rows as the GP sees them: centred and divided by the scales."""
-        return X - self.mean if self.scales is None else (X - self.mean) / self.scales
 
     def _features(self, Z: Tensor) -> tuple[Tensor, Tensor]:
         """φ_n of each row [B, A], and k_nn [B]."""
@@ -173,55 +169,17 @@ class InducingModel(SASModel):
         for X, Z in batches:
             Phi = self._features(Z)[0].double()
             C.addmm_(Phi.T, Phi)
-            P.addmm_(Phi.T, self._scaled(X).double())
+            P.addmm_(Phi.T, self.centred(X).double())
         noise = draws * self.noise.double()
         L_C = cholesky(C / noise + torch.eye(A, dtype=C.dtype, device=C.device))
         self.L_C.copy_(L_C)
         self.M.copy_(torch.cholesky_solve(P / noise, L_C))
 
-    def posterior(self) -> "InducingPosterior":
+    @torch.no_grad()
+    def posterior(self) -> Posterior:
         """The decoder with the present q(u)."""
-        return InducingPosterior(self.kernel, self.noise, self.Z, self.M, self.L_C, self.mean, self.scales)
-
-
-class InducingPosterior(Posterior):
-    """p(x* | z*) from q(u): a `Posterior` whose numbers come from inducing points.
-
-    Parameters
-    ----------
-    kernel, noise, mean, scales
-        As for `Posterior`.
-    Z : Tensor [A, Q]
-        Inducing inputs.
-    M, L_C : Tensor [A, D], [A, A]
-        q(v), as for `inducing_bound`.
-    """
-
-    def __init__(
-        self,
-        kernel: Kernel,
-        noise: Tensor,
-        Z: Tensor,
-        M: Tensor,
-        L_C: Tensor,
-        mean: Tensor,
-        scales: Tensor | None = None,
-    ) -> None:
-        self.Z, self.X, self.mean = Z.detach(), mean.new_empty(0, len(mean)), mean
-        self.scales = (torch.ones_like(mean[:1]) if scales is None else scales.detach()).double()
-        self.kernel = deepcopy(kernel).double().requires_grad_(False)
-        self.noise = noise.detach().double()
-        with torch.no_grad():
-            K, k = covariances(self.kernel, self.Z.double(), len(Z))
-            eye = torch.eye(len(Z), dtype=K.dtype, device=K.device)
-            # The same jitter as in training, so that φ is the same
-            L = cholesky(K + JITTER[Z.dtype] * k.mean() * eye)
-            L_inv = torch.linalg.solve_triangular(L, eye, upper=False)
-            # m = k_*u L⁻ᵀ M          c = k_** + σ² − k_*u L⁻ᵀ (I − S) L⁻¹ k_u*
-            self.alpha = L_inv.T @ M.double() * self.scales  # [A, D]
-            # S⁻¹ ⪰ I, so that I − S = U diag(w) Uᵀ with 0 ≤ w < 1.   T lower, TᵀT = L⁻ᵀ (I − S) L⁻¹, by Gram–Schmidt
-            # from the last column. T takes the place of L⁻¹ in a Posterior
-            C = L_C.double() @ L_C.double().T
-            values, U = torch.linalg.eigh(C)
-            root = (1 - 1 / values.clamp_min(1)).sqrt()[:, None] * (U.T @ L_inv)  # [A, A]
-            self.L_inv = torch.linalg.qr(root.flip(1)).R.flip(0, 1)
+        Z = self.Z.detach().double()
+        K, k = covariances(deepcopy(self.kernel).double(), Z, len(Z))
+        # The same jitter as in training, so that φ is the same
+        K.diagonal().add_(JITTER[self.Z.dtype] * k.mean())
+        return Posterior(self.kernel, self.noise, self.Z, cholesky(K), self.M, self.L_C, self.mean, self.scales)

@@ -14,6 +14,7 @@ from sasgp.gp import kernels
 from sasgp.gp.covariance import covariances
 from sasgp.gp.objective import sas_estimate
 from sasgp.gp.posterior import Posterior
+from sasgp.gp.row_sums import RowSums
 from sasgp.models.base import LatentModel, ModelSettings
 from sasgp.models.encoders import Encoder
 
@@ -144,6 +145,14 @@ class SASModel(LatentModel):
         )
         return found
 
-    def condition(self, X: Tensor, Z: Tensor) -> Posterior:
-        """The decoder given support points: observations [S, D] and their latents [S, Q]."""
-        return Posterior(self.kernel, self.noise, Z, X, self.mean, self.scales)
+    def centred(self, X: Tensor) -> Tensor:
+        """Rows as the Gaussian process sees them: centred, and in units of their features' scales."""
+        return X - self.mean if self.scales is None else (X - self.mean) / self.scales
+
+    def row_sums(self, U: Tensor, L: Tensor | None = None) -> RowSums:
+        """Empty sums over centred rows, through positions U [M, Q]."""
+        return RowSums(self.kernel, U, len(self.mean), L)
+
+    def decoder(self, sums: RowSums) -> Posterior:
+        """The decoder given the rows in these sums."""
+        return sums.posterior(self.noise, self.mean, self.scales)

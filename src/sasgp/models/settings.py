@@ -40,7 +40,9 @@ class Settings:
     batch_size
         Rows per batch, B.
     support_size
-        Largest number of training rows that the trained decoder is conditioned on.
+        Positions in the latent space through which the trained decoder is conditioned on all rows; at most as many as
+        there are rows. "auto": as many as the rows need, up to 1000, and every row if there are at most 500. None:
+        every row, which is the exact Gaussian process.
     max_epochs
         Passes over the data. None: about 1000 steps, but at least 3 and at most 1000 passes.
     learning_rate
@@ -68,9 +70,6 @@ class Settings:
         Stop after this many epochs without improvement on held-out rows, and keep the best epoch. None: never.
     validation_fraction
         Share of the rows held out for early_stopping.
-    support
-        How the rows of the support set are chosen: "random", or "kmeans++", which spreads them over the latent space.
-        "kmeans++" is better for a few hundred rows, and no worse for thousands.
     layout_weight
         Strength of the pull towards the initial layout during training, in nats per value. 0 turns it off. 0.7 keeps
         the neighbourhoods that "umap" finds in large data, and helps new rows to land there. It needs an `init` that
@@ -87,7 +86,7 @@ class Settings:
     noise: Literal["shared", "feature"] = "shared"
     active_set_size: int | None = 400
     batch_size: int = 1024
-    support_size: int = 2000
+    support_size: int | Literal["auto"] | None = "auto"
     max_epochs: int | None = None
     learning_rate: float | None = None
     hyper_learning_rate: float = 2e-2
@@ -99,7 +98,6 @@ class Settings:
     encoder_noise: float = 1.0
     early_stopping: int | None = None
     validation_fraction: float = 0.1
-    support: Literal["random", "kmeans++"] = "random"
     layout_weight: float = 0.0
     image_shape: tuple[int, ...] | None = None
 

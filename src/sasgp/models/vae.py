@@ -176,7 +176,6 @@ class NetworkPosterior(Predictive):
 
     def __init__(self, decoder: Perceptron, Z: Tensor) -> None:
         self.Z, self.mean = Z, decoder.mean
-        self.X = self.mean.new_empty(0, len(self.mean))
         self.decoder = deepcopy(decoder).double().requires_grad_(False)
 
     @property

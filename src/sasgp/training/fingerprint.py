@@ -27,9 +27,10 @@ def fingerprint(array: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def sample_fingerprint(array: Any, dtype: str) -> str:
-    """A hash of 256 rows spread over an array, as a model of this dtype sees them, whatever type they are stored in."""
-    rows = np.unique(np.linspace(0, len(array) - 1, 256).astype(np.int64))
+def sample_fingerprint(array: Any, dtype: str, part: slice = slice(None)) -> str:
+    """A hash of 256 rows spread over an array or a part of it, as a model of this dtype sees them, however stored."""
+    start, stop, _ = part.indices(len(array))
+    rows = np.unique(np.linspace(start, stop - 1, 256).astype(np.int64))
     values = np.ascontiguousarray(take_rows(array, rows), dtype=dtype) + 0.0  # −0 is 0
     return hashlib.blake2b(values.tobytes(), digest_size=8).hexdigest()
 

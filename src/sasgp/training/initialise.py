@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from sasgp.data.rows import ArrayRows, moments, take_rows
 from sasgp.errors import InputError
-from sasgp.gp.supports import CANDIDATES, kmeans_plus_plus
+from sasgp.gp.positions import CANDIDATES, kmeans_plus_plus
 from sasgp.models.anchor import Anchor
 from sasgp.models.base import LatentModel
 from sasgp.models.encoders import ENCODE_ROWS

@@ -63,11 +63,11 @@ class ExactDecoder extends Decoder {
     decoder.mean = await unpack(packed.mean); // [D]
     decoder.Z = Float64Array.from(await unpack(packed.Z)); // [S, Q]
     decoder.alpha = await unpack(packed.alpha); // [S, D]
-    decoder.L_inv = await unpack(packed.L_inv); // lower triangle, row by row
+    decoder.root = await unpack(packed.root); // lower triangle, row by row
     decoder.S = decoder.Z.length / Q;
-    const scale = packed.L_inv.row_scale;
+    const scale = packed.root.row_scale;
     for (let i = 0, at = 0; scale && i < decoder.S; i++) {
-      for (let j = 0; j <= i; j++) decoder.L_inv[at++] *= scale[i];
+      for (let j = 0; j <= i; j++) decoder.root[at++] *= scale[i];
     }
     decoder.k = new Float64Array(decoder.S);
     decoder.near = new Int32Array(decoder.S);
@@ -86,14 +86,14 @@ class ExactDecoder extends Decoder {
     return n;
   }
 
-  // c = k(z, z) + σ² − ‖L⁻¹ k_S‖²
+  // c = k(z, z) + σ² − ‖T k_S‖²
   deviation(z, n) {
-    const { k, near, L_inv, S } = this;
+    const { k, near, root, S } = this;
     let explained = 0;
     for (let i = n ? near[0] : S, at = (i * (i + 1)) / 2, end = 0; i < S; at += ++i) {
       while (end < n && near[end] <= i) end++;
       let v = 0;
-      for (let a = 0; a < end; a++) v += L_inv[at + near[a]] * k[near[a]];
+      for (let a = 0; a < end; a++) v += root[at + near[a]] * k[near[a]];
       explained += v * v;
     }
     return Math.sqrt(this.noise + this.unit ** 2 * Math.max(0, this.kernel(z, z, 0) - explained));

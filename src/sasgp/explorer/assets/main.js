@@ -22,8 +22,8 @@ class App {
       values: column.values?.data && (await unpack(column.values)),
     })));
     app.column = app.columns[0];
-    const { X, Z, places, support } = page.observed;
-    app.observed = { X: await unpack(X), Z: await unpack(Z), places: await unpack(places), low: X.low, step: X.step, support };
+    const { X, Z, places } = page.observed;
+    app.observed = { X: await unpack(X), Z: await unpack(Z), places: await unpack(places), low: X.low, step: X.step };
     app.observed.n = app.observed.places.length;
     app.z = new Float64Array(app.Q); // where the pointer is
     app.path = { ends: [], points: [], frames: [] };
@@ -115,7 +115,7 @@ class App {
     entries.forEach(([name, value], i) => (this.values[i].textContent = value));
     if (this.nearest) {
       const { place, distance } = this.nearest;
-      const which = place >= 0 ? `row ${this.rows[place]}${this.column ? `, ${this.label(place)}` : ""}` : "a support point";
+      const which = `row ${this.rows[place]}${this.column ? `, ${this.label(place)}` : ""}`;
       this.caption.textContent = `nearest observation: ${which}, distance ${digits(distance, 2)}`;
       this.caption.title = which;
     }

@@ -4,12 +4,12 @@ function describe(app) {
   const { page, decoder } = app;
   document.title = $("title").textContent = page.title;
   $("title").title = page.title;
-  const size = decoder instanceof ExactDecoder ? ` · ${grouped(decoder.S)} support points` : "";
+  const size = decoder instanceof ExactDecoder ? ` · ${grouped(decoder.S)} positions` : "";
   $("about").textContent = `${page.model} · ${grouped(page.n_points)} points · ${grouped(page.n_features)} features · ${app.Q} latent dimension${app.Q > 1 ? "s" : ""}${size}`;
   const notes = [];
   if (decoder instanceof ExactDecoder) {
     const { mean, sd } = page.decoder.error;
-    notes.push(`The page computes mean and standard deviation from the model's support points, with the same formulas as predict. Numbers are rounded to keep this file small, which changes the results by at most ${digits(Math.max(mean, sd), 1)} of the data's range, measured at 256 points.`);
+    notes.push(`The page computes mean and standard deviation from the model's positions, with the same formulas as predict. Numbers are rounded to keep this file small, which changes the results by at most ${digits(Math.max(mean, sd), 1)} of the data's range, measured at 256 points.`);
   } else {
     const cells = page.decoder.cells.join(" × ");
     const where = app.Q > 2 ? " The grid covers z0 and z1, with the other dimensions at 0." : "";
@@ -21,7 +21,7 @@ function describe(app) {
   }
   if (app.n < page.n_points) notes.push(`${grouped(app.n)} of ${grouped(page.n_points)} points are shown, chosen at random. Selections contain only these.`);
   if (app.observed.n) {
-    const which = app.observed.support ? `the model's support set (${grouped(app.observed.n)} rows)` : `${grouped(app.observed.n)} of ${grouped(page.n_points)} rows`;
+    const which = `${grouped(app.observed.n)} of ${grouped(page.n_points)} rows`;
     notes.push(`The nearest observation is searched among ${which}, which this file contains${page.image ? " in 256 shades" : ""}.`);
   }
   if (page.n_columns_left_out) notes.push(`${grouped(page.n_columns_left_out)} columns of the data cannot be chosen for colouring, because this file would become too large.`);

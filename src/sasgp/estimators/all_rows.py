@@ -1,0 +1,165 @@
+"""The decoder of SASGP and GPLVM after training: one pass puts all rows into sums, through positions of the latent space.
+
+The sums (`sasgp.gp.row_sums`) are what the decoder is made of, and what its file holds. Rows that arrive after training
+are added to them.
+"""
+
+import copy
+import warnings
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from sasgp.data.rows import ArrayRows
+from sasgp.estimators.evidence import EvidenceMethods
+from sasgp.gp import positions
+from sasgp.gp.linalg import NotPositiveDefiniteError
+from sasgp.gp.posterior import Posterior
+from sasgp.gp.row_sums import RowSums
+from sasgp.models.encoders import ENCODE_ROWS
+from sasgp.training.distributed import same_everywhere
+from sasgp.training.fingerprint import sample_fingerprint
+from sasgp.training.loop import Alone, Ranks, generator
+from sasgp.training.progress import progress_bar
+
+__all__ = ["AllRows"]
+
+FEW_ROWS = 500  # up to so many rows, "auto" makes every row a position
+MISSED = 1e-4  # share of the prior's variance that "auto" leaves at the rows it chooses from
+MOST = 1000  # positions that "auto" takes at most: the pass takes M² operations per row
+FAR = 0.5  # share of the prior's variance at new rows beyond which the positions do not know them
+INTERIM_ROWS, INTERIM_POSITIONS = 4000, 200  # of the decoder that early stopping looks at
+
+
+class AllRows(EvidenceMethods):
+    """The methods of an estimator that concern the positions and the sums of its decoder."""
+
+    sums_: RowSums
+    _FITTED: ClassVar[tuple[str, ...]] = (*EvidenceMethods._FITTED, "sums_")
+
+    @property
+    def support_size_(self) -> int:
+        """The number of positions that the decoder has."""
+        return len(self.sums_.U)
+
+    @property
+    def missed_share_(self) -> float:
+        """The share of the prior's variance at the rows that the positions cannot express."""
+        return self.sums_.missed_share
+
+    # ------------------------------------------------------------------------------------------------ all rows
+
+    def _interim_posterior(self, rows: ArrayRows) -> Posterior:
+        some = torch.randperm(len(rows), generator=generator(self.seed_, "early stopping"))[:INTERIM_ROWS]
+        X = rows.gather(some)
+        Z = self.model_.encoder.position(X, some.to(self._device))
+        sums = self.model_.row_sums(Z[:INTERIM_POSITIONS])
+        sums.add(self.model_.centred(X), Z)
+        return self.model_.decoder(sums)
+
+    def _final_posterior(self, rows: ArrayRows, ranks: Ranks) -> Posterior:
+        Z = torch.as_tensor(self.embedding_, device=self._device)
+        U = Z[self._choose_positions(Z)].clone()
+        same_everywhere([U], ranks)  # rounding may differ between machines
+        sums = self.model_.row_sums(U)
+        same_everywhere([sums.L], ranks)
+        self.sums_ = self._add_rows(self.model_.row_sums(U, sums.L), rows, Z, ranks)
+        return self.model_.decoder(self.sums_)
+
+    def _choose_positions(self, Z: Tensor) -> Tensor:
+        """Indices of the rows whose latents become positions."""
+        auto, N = self.support_size == "auto", len(Z)
+        size = N if self.support_size is None else MOST if auto else int(self.support_size)
+        if N <= (FEW_ROWS if auto else size):
+            return torch.arange(N, device=Z.device)  # U = Z: the exact Gaussian process
+        draw = generator(self.seed_, "support")
+        some = torch.randperm(N, generator=draw)[: max(positions.CHOSEN_FROM, size)].to(Z.device)
+        chosen = positions.choose(self.model_.kernel, Z[some], size, draw, MISSED if auto else 0.0)
+        return some[chosen.to(Z.device)]
+
+    def _add_rows(self, sums: RowSums, rows: ArrayRows, Z: Tensor, ranks: Ranks) -> RowSums:
+        """Add rows with latents Z [N, Q] to sums. Each process adds its share, and all get the total."""
+        N, before = len(rows), {name: tensor.clone() for name, tensor in sums.tensors.items()}
+        part = slice(N * ranks.rank // ranks.world, N * (ranks.rank + 1) // ranks.world)
+        done = part.start
+        with (
+            torch.no_grad(),
+            progress_bar("conditioning on all rows", N, show=self.verbose and N > 10 * ENCODE_ROWS) as update,
+        ):
+            for X in rows.blocks(ENCODE_ROWS, part):
+                sums.add(self.model_.centred(X), Z[done : done + len(X)])
+                done += len(X)
+                update((done - part.start) * ranks.world)
+            if ranks.world > 1:
+                for name, tensor in sums.tensors.items():
+                    tensor -= before[name]
+                    ranks.sum_(tensor)
+                    tensor += before[name]
+        return sums
+
+    # ------------------------------------------------------------------------------------------------ more rows
+
+    def update(self, X: Any) -> Self:
+        """Condition the decoder also on new rows X [M, D], without training again.
+
+        Encoder, kernel and noise stay as they are. Afterwards the decoder is what one pass over all rows, old and new,
+        gives. The latents of the new rows follow those of the old ones in `embedding_`.
+
+        Parameters
+        ----------
+        X : array-like [M, D]
+            Whatever `fit` takes, with the same features.
+        """
+        check_is_fitted(self)
+        rows = self._rows(X)
+        with_spread = self._by_row and self.latents == "bayesian"  # a table keeps the variances of its rows
+        latents, std = self._encode(rows, return_std=True) if with_spread else (self._encode(rows), None)
+        sums = copy.deepcopy(self.sums_)  # nothing is half changed if this is interrupted
+        Z = torch.as_tensor(latents, device=self._device)
+        self._add_rows(sums, rows, Z, Alone())
+        posterior = self.model_.decoder(sums)
+        missed = float((sums.t - self.sums_.t) / (sums.k - self.sums_.k))
+        parts = [*self._data_parts, [len(rows), sample_fingerprint(rows.array, self.dtype)]]
+        self.sums_, self.posterior_, self._data_parts = sums, posterior, parts
+        self.embedding_ = np.concatenate([self.embedding_, latents])
+        if self._by_row:
+            self.model_.encoder.extend(Z, None if std is None else torch.as_tensor(std, device=self._device).square())
+        if missed > FAR:
+            warnings.warn(
+                f"The new rows lie where the model has seen little: its positions miss {missed:.0%} of the variance "
+                "there, so the new rows change the decoder only in part. Fit the model again with all rows.",
+                UserWarning,
+                stacklevel=2,
+            )
+        return self
+
+    # ------------------------------------------------------------------------------------------------ files
+
+    def _posterior_tensors(self) -> dict[str, Tensor]:
+        sums = self.sums_
+        row, column = torch.tril_indices(len(sums.U), len(sums.U), device=sums.S.device)
+        triangles = {f"support.{name}": getattr(sums, name)[row, column] for name in ("L", "S")}
+        scalars = torch.stack([sums.t, sums.e, sums.k, sums.n])
+        return {"support.U": sums.U, "support.b": sums.b, "support.scalars": scalars, **triangles}
+
+    def _posterior_shapes(self, tensors: dict[str, Tensor]) -> dict[str, tuple[int | None, ...]]:
+        Q, D, U = self.embedding_.shape[1], self.n_features_in_, tensors.get("support.U")
+        M = 0 if U is None else len(U)
+        triangles = {f"support.{name}": (M * (M + 1) // 2,) for name in ("L", "S")}
+        return {"support.U": (M, Q), "support.b": (M, D), "support.scalars": (4,), **triangles}
+
+    def _restore_posterior(self, tensors: dict[str, Tensor]) -> None:
+        U = tensors["support.U"]
+        row, column = torch.tril_indices(len(U), len(U), device=U.device)
+        L, S = torch.zeros(2, len(U), len(U), dtype=torch.float64, device=U.device)
+        L[row, column], S[row, column] = tensors["support.L"].double(), tensors["support.S"].double()
+        if not all(tensor.isfinite().all() for tensor in (U, L, S)) or not (L.diagonal() > 0).all():
+            raise NotPositiveDefiniteError("its sums over the rows are none")
+        sums = self.model_.row_sums(U, L)
+        sums.S, sums.b = S + S.tril(-1).T, tensors["support.b"].double()
+        sums.t, sums.e, sums.k, sums.n = tensors["support.scalars"].double()
+        self.sums_ = sums
+        self.posterior_ = self.model_.decoder(sums)

@@ -1,0 +1,64 @@
+"""Positions in the latent space that stand for all rows: where they lie, and how many are enough.
+
+`choose` is randomly pivoted Cholesky (Chen, Epperly, Tropp & Webber, 2022): each position is drawn with a probability
+proportional to the prior's variance that the positions before it leave at the rows. So positions follow the density of
+the data and the kernel's own measure of distance, and no two are so close that K_UU would be badly conditioned. What is
+left after each position comes for free, so the choice can stop when enough is known.
+
+`python -m studies questions positions` measures it beside random rows and k-means++.
+"""
+
+from copy import deepcopy
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+__all__ = ["CANDIDATES", "CHOSEN_FROM", "choose", "kmeans_plus_plus"]
+
+CHOSEN_FROM = 4000  # rows that positions are chosen from; the kernel between all of them is computed: 128 MB
+CANDIDATES = 20  # rows that k-means++ considers per row chosen: more would take a pass over the data and gain nothing
+
+
+@torch.no_grad()
+def choose(kernel: Kernel, Z: Tensor, size: int, draw: torch.Generator, missed: float = 0.0) -> Tensor:
+    """Indices [M] of positions among Z [C, Q], at most `size`: as many as leave the share `missed` of the variance.
+
+    There are fewer if the others would add nothing but rounding errors. The kernel is evaluated in float64.
+    """
+    K = deepcopy(kernel).double()(Z.double()).to_dense().cpu()  # [C, C]
+    left = K.diagonal().clone()  # of the prior's variance at each row, given the positions so far
+    total, rounding = left.sum(), 1e-10 * left
+    chosen: list[int] = []
+    F = K.new_zeros(min(size, len(K)), len(K))  # rows of the Cholesky factor of K, in the order of the choice
+    while len(chosen) < len(F) and left.sum() > missed * total:
+        left = torch.where(left > rounding, left, 0.0)
+        if not left.any():
+            break
+        i = int(torch.multinomial(left, 1, generator=draw))
+        # The next row of the factor: what position i has in common with every row, given the positions before it
+        n = len(chosen)
+        row = K[i] - F[:n, i] @ F[:n]
+        F[n] = row / row[i].sqrt()
+        left = left - F[n].square()
+        left[i] = 0
+        chosen.append(i)
+    return torch.tensor(chosen, dtype=torch.long)
+
+
+def kmeans_plus_plus(Z: Tensor, size: int, draw: torch.Generator) -> Tensor:
+    """Indices [size] of rows of Z [N, Q] that are spread out (Arthur & Vassilvitskii, 2007): first inducing inputs.
+
+    The first row is drawn uniformly. Each further row is drawn with a probability proportional to its squared distance
+    from the nearest row chosen before.
+    """
+    Z = Z.detach().double().cpu()
+    chosen = [int(torch.randint(len(Z), (), generator=draw))]
+    squared = (Z - Z[chosen[0]]).square().sum(1)
+    while len(chosen) < size and squared.any():
+        chosen.append(int(torch.multinomial(squared, 1, generator=draw)))
+        squared = torch.minimum(squared, (Z - Z[chosen[-1]]).square().sum(1))
+    # If there are fewer distinct positions than asked for, any rows fill up the rest
+    rest = torch.ones(len(Z), dtype=torch.bool)
+    rest[chosen] = False
+    return torch.cat([torch.tensor(chosen), rest.nonzero()[:, 0]])[:size]
