@@ -30,7 +30,8 @@ GROUPS = {
 }
 MODULES = {
     "questions": (
-        *("encoder-noise", "feature-noise", "oil-flow", "dimensions", "scores", "anomalies", "evidence-digits"),
+        *("encoder-noise", "encoder-noise-rows", "feature-noise", "oil-flow", "dimensions", "scores", "anomalies"),
+        "evidence-digits",
         *("refine", "supports", "inits", "layout-encoders", "late-active-sets", "robustness", "two-ranks"),
         *("kill-test", "infinite-mnist"),
     ),

@@ -90,7 +90,7 @@ def main(method: str, name: str, epochs: int | None, curve: bool, started: float
                     }
                 )
 
-        model = SASGP(max_epochs=epochs, random_state=0)
+        model = SASGP(max_epochs=epochs, random_state=0, encoder_noise=1.0)
         model.fit(train.X, callback=evaluate if curve else None)
         result |= {"points": points}
     result["fit"] = clock()

@@ -14,7 +14,7 @@ from sasgp.data import load
 from sasgp.evaluation import knn, reconstruction, structure
 from studies.paper import ablation, pca, peers
 from studies.paper.listing import Training
-from studies.records import Run
+from studies.records import EARLIER, Run
 
 __all__ = ["MEASURES", "execute"]
 
@@ -33,8 +33,8 @@ def execute(run: Run) -> Found:
     data = _load(run.data)
     X = _some(data.X, run.rows, run.seed) if run.measures != ("evidence",) else data.X
     estimator = _estimator(run.estimator)
-    shown = {"verbose": True} if "verbose" in estimator().get_params() else {}
-    model = estimator(**run.parameters, random_state=run.seed, **shown)
+    own = {name: value for name, value in ({"verbose": True} | EARLIER).items() if name in estimator().get_params()}
+    model = estimator(**{**own, **run.parameters}, random_state=run.seed)
     started, cpu = time.perf_counter(), time.process_time()
     model.fit(X)
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
