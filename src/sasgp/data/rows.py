@@ -18,7 +18,7 @@ from sasgp.data.blocks import slices
 from sasgp.data.disk import Chunks, file_reader, read_ahead
 from sasgp.errors import InputError
 
-__all__ = ["ArrayRows", "DatasetArray", "check_finite", "moments", "row_blocks", "take_rows"]
+__all__ = ["ArrayRows", "DatasetArray", "check_finite", "moments", "read_rows", "row_blocks", "take_rows"]
 
 CHUNK_BYTES = 1 << 17  # smaller chunks slow down a disk; larger ones mix the rows of a sorted file less well
 POOL_BYTES = 1 << 26  # shuffled together; memory holds two pools
@@ -74,7 +74,7 @@ class ArrayRows:
         self._cache: Chunks | None = None
         self.reader = file_reader(array)
         if isinstance(array, np.memmap) and array.nbytes <= POOL_BYTES:
-            self.reader, array = None, np.array(array)
+            self.reader, array = None, read_rows(array, slice(0, len(array)))
         if isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
             array = array if array.flags.writeable else array.copy()  # torch has no read-only tensors
             if not array.dtype.isnative:
@@ -108,18 +108,18 @@ class ArrayRows:
         wanted = index.numpy()
         return self._converted(self.array[wanted] if self.reader is None else self.reader.take(wanted))
 
-    def blocks(self, size: int) -> Iterator[Tensor]:
-        """All rows in order, `size` at a time. Rows that are not in memory are read ahead."""
-        starts = range(0, len(self), size)
+    def blocks(self, size: int, part: slice = slice(None)) -> Iterator[Tensor]:
+        """All rows or a part of them in order, `size` at a time. Rows that are not in memory are read ahead."""
+        first, end, _ = part.indices(len(self))
+        bounds = [(start, min(start + size, end)) for start in range(first, end, size)]
         if self.tensor is not None:
-            for start in starts:
-                yield self.gather(torch.arange(start, min(start + size, len(self))))
+            for start, stop in bounds:
+                yield self.gather(torch.arange(start, stop))
         elif self.reader is not None and self.indices is None:
             reader = self.reader
-            yield from read_ahead(self._converted(reader.slice(start, start + size)) for start in starts)
+            yield from read_ahead(self._converted(reader.slice(start, stop)) for start, stop in bounds)
         else:
-            indices = (torch.arange(start, min(start + size, len(self))) for start in starts)
-            yield from read_ahead(self.gather(index) for index in indices)
+            yield from read_ahead(self.gather(torch.arange(start, stop)) for start, stop in bounds)
 
     def segments(self, draw: torch.Generator) -> Iterator[Tensor]:
         """All row indices in random order. The docstring of this module says how they are shuffled."""
@@ -160,6 +160,12 @@ def take_rows(array: Any, rows: NDArray[np.int64]) -> NDArray[Any]:
     return np.asarray(array[rows]) if reader is None else reader.take(rows)
 
 
+def read_rows(array: Any, part: slice) -> NDArray[Any]:
+    """Neighbouring rows of an array, in memory. Those of a file are read, since mapped pages would stay resident."""
+    reader = file_reader(array)
+    return np.array(array[part]) if reader is None else reader.slice(*part.indices(len(array))[:2])
+
+
 def row_blocks(array: Any) -> Iterator[tuple[int, NDArray[Any]]]:
     """The rows of an array in blocks that fit in memory, each with the index of its first row."""
     reader = file_reader(array)
@@ -167,8 +173,11 @@ def row_blocks(array: Any) -> Iterator[tuple[int, NDArray[Any]]]:
         yield block.start, array[block] if reader is None else reader.slice(block.start, block.stop)
 
 
-def check_finite(array: Any, name: str = "Input X", columns: Sequence[str] = ()) -> None:
-    """Raise InputError if values are NaN or infinite. The message says how many, and where the first is."""
+def check_finite(array: Any, name: str = "Input X", columns: Sequence[str] = (), *, first_row: int = 0) -> None:
+    """Raise InputError if values are NaN or infinite. The message says how many, and where the first is.
+
+    `first_row` is the number of the array's first row in the data that the user knows.
+    """
     if array.dtype.kind != "f":
         return
     count, first = 0, (-1, -1)
@@ -184,9 +193,9 @@ def check_finite(array: Any, name: str = "Input X", columns: Sequence[str] = ())
         value = "NaN" if np.isnan(array[first]) else "inf"
         called = f" ('{columns[first[1]]}')" if columns else ""
         raise InputError(
-            f"{name} contains {count} NaN or infinite value{'s' * (count > 1)}, the first ({value}) in row {first[0]}, "
-            f"column {first[1]}{called}, counted from 0. All values must be finite: remove such rows, or fill in the "
-            "values, for example with sklearn.impute."
+            f"{name} contains {count} NaN or infinite value{'s' * (count > 1)}, the first ({value}) in row "
+            f"{first_row + first[0]}, column {first[1]}{called}, counted from 0. All values must be finite: "
+            "remove such rows, or fill in the values, for example with sklearn.impute."
         )
 
 
