@@ -191,7 +191,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         rows.release()
         with torch.no_grad():
             self.posterior_ = self._final_posterior(rows)
-        self.embedding_ = self._encode(everything, known=True)
+        self.embedding_ = self._encode_together(everything, ranks)
         self._data_fingerprint = sample_fingerprint(array, self.dtype)
 
     def _split(self, rows: ArrayRows) -> tuple[ArrayRows, ArrayRows]:
