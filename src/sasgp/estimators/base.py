@@ -191,7 +191,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         )
         run.train()
         rows.release()
-        self.embedding_ = self._encode(everything, known=True)
+        self.embedding_ = self._encode_together(everything, ranks)
         with torch.no_grad():
             self.posterior_ = self._final_posterior(everything, ranks)
         self._data_parts = [[len(array), sample_fingerprint(array, self.dtype)]]
