@@ -30,11 +30,12 @@ GROUPS = {
 }
 MODULES = {
     "questions": (
-        *("encoder-noise", "feature-noise", "oil-flow", "dimensions", "scores", "anomalies", "evidence-digits"),
-        *("refine", "supports", "inits", "layout-encoders", "late-active-sets", "robustness", "two-ranks"),
+        *("encoder-noise", "encoder-noise-rows", "feature-noise", "oil-flow", "dimensions", "scores", "anomalies"),
+        "evidence-digits",
+        *("refine", "positions", "inits", "layout-encoders", "late-active-sets", "robustness", "two-ranks"),
         *("kill-test", "infinite-mnist"),
     ),
-    "benchmarks": ("floor", "autograd", "peers", "scaling", "quality", "startup", "scale"),
+    "benchmarks": ("floor", "autograd", "peers", "scaling", "quality", "decoder", "startup", "scale"),
 }
 SEEDS = (0, 1, 2)
 

@@ -6,7 +6,15 @@ import torch
 
 from sasgp import SASGP
 from sasgp.data import load
-from sasgp.evaluation import hold_out, knn_cross_validated, pca_rmse, reconstruction, tidy_labels
+from sasgp.evaluation import (
+    ReconstructionSums,
+    hold_out,
+    knn_cross_validated,
+    pca_rmse,
+    reconstruction,
+    reconstruction_sums,
+    tidy_labels,
+)
 
 
 def dataset(tmp_path, X):
@@ -44,6 +52,20 @@ def test_reconstruction_is_the_same_in_blocks(monkeypatch):
     assert in_blocks == pytest.approx(whole, rel=1e-5)
     assert pca_rmse(X, X, 4, 0) == pytest.approx(0, abs=1e-12)  # as many components as features
     assert torch.is_grad_enabled()
+
+
+def test_sums_of_parts_add_up_to_those_of_the_whole():
+    X = np.random.default_rng(0).normal(size=(50, 4))
+    model = SASGP(encoder="table", max_epochs=2, random_state=0).fit(X)
+    Z, parts = model.embedding_, (slice(0, 11), slice(11, 50))
+    one, other = (reconstruction_sums(model, X[part], Z[part]) for part in parts)
+    whole, added = reconstruction(model, X, Z), (one + other).metrics()
+    assert added.pop("pit") == whole.pop("pit")
+    assert added == pytest.approx(whole, rel=1e-6)
+    assert (one + other).rows == 50
+    vector = (one + other).as_vector()
+    assert vector.shape == (ReconstructionSums.LENGTH,)
+    np.testing.assert_array_equal(ReconstructionSums.from_vector(vector).as_vector(), vector)
 
 
 def test_cross_validated_neighbours_never_vote_for_themselves():

@@ -5,15 +5,15 @@ own latent position, not how well an unseen row is predicted.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeGuard
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sasgp import metrics
 from sasgp.data.blocks import slices
-from sasgp.data.rows import take_rows
+from sasgp.data.rows import read_rows, take_rows
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
@@ -141,24 +141,66 @@ def structure(X: Array, Z: Array, y: Array | None, seed: int = 0) -> dict[str, f
     return found
 
 
+@dataclass(frozen=True)
+class ReconstructionSums:
+    """What the metrics of reconstructed rows are made from. The sums of parts of the data can be added.
+
+    `squares`, `absolute` and `density` are sums over rows of means over features.
+    """
+
+    rows: int = 0
+    squares: float = 0.0
+    absolute: float = 0.0
+    density: float = 0.0
+    pit: NDArray[np.int64] = field(default_factory=lambda: np.zeros(metrics.PIT_BINS, np.int64))
+
+    LENGTH: ClassVar[int] = 4 + metrics.PIT_BINS
+
+    def __add__(self, other: Self) -> Self:
+        return self.from_vector(self.as_vector() + other.as_vector())
+
+    def as_vector(self) -> NDArray[np.float64]:
+        """All sums as one vector [LENGTH], which several processes can add. It holds counts exactly up to 2⁵³."""
+        return np.array([self.rows, self.squares, self.absolute, self.density, *self.pit], np.float64)
+
+    @classmethod
+    def from_vector(cls, vector: NDArray[np.float64]) -> Self:
+        rows, squares, absolute, density = vector[:4].tolist()
+        return cls(int(rows), squares, absolute, density, vector[4:].astype(np.int64))
+
+    def metrics(self) -> dict[str, Any]:
+        """The numbers that `reconstruction` returns."""
+        N = self.rows
+        found = {"rmse": float(np.sqrt(self.squares / N)), "mae": self.absolute / N, "nlpd": self.density / N}
+        intervals = {f"coverage_{level}": metrics.coverage(self.pit, level / 100) for level in LEVELS}
+        return found | intervals | {"pit": self.pit.tolist()}
+
+
 def reconstruction(model: "Decoder", X: Array, Z: Array, predict: Callable[..., Any] | None = None) -> dict[str, Any]:
     """How well rows X [N, D] are decoded from their latents Z [N, Q], by the model or by another `predict` of it.
 
     Returns rmse, mae and nlpd; the coverage of the central 50, 90 and 99 % intervals; and `pit`, the counts of
     `metrics.pit_counts`.
     """
-    squares = absolute = density = 0.0
-    pit = np.zeros(metrics.PIT_BINS, np.int64)
+    return reconstruction_sums(model, X, Z, predict).metrics()
+
+
+def reconstruction_sums(
+    model: "Decoder", X: Array, Z: Array, predict: Callable[..., Any] | None = None
+) -> ReconstructionSums:
+    """The sums over rows X [N, D] that `reconstruction` makes its numbers from."""
+    sums = ReconstructionSums()
     for rows, mean, std in _decoded(model, Z, predict):
-        block = np.asarray(X[rows])
-        squares += len(block) * metrics.rmse(block, mean) ** 2
-        absolute += len(block) * metrics.mae(block, mean)
+        block, n = read_rows(X, rows), rows.stop - rows.start
         var = np.square(std, dtype=np.float64)
-        density += len(block) * metrics.nlpd(block, mean, var)
-        pit += metrics.pit_counts(block, mean, var)
-    found = {"rmse": float(np.sqrt(squares / len(X))), "mae": absolute / len(X), "nlpd": density / len(X)}
-    intervals = {f"coverage_{level}": metrics.coverage(pit, level / 100) for level in LEVELS}
-    return found | intervals | {"pit": pit.tolist()}
+        sums += ReconstructionSums(
+            n,
+            squares=n * metrics.rmse(block, mean) ** 2,
+            absolute=n * metrics.mae(block, mean),
+            density=n * metrics.nlpd(block, mean, var),
+            pit=metrics.pit_counts(block, mean, var),
+        )
+    return sums
 
 
 def shown_latents(model: "Decoder", Z: ArrayLike | None) -> Array:

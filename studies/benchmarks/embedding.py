@@ -18,7 +18,6 @@ from typing import Any
 
 __all__ = ["embedded"]
 
-SUPPORT = 2000  # rows that the decoder is conditioned on, as `support_size` has it
 
 
 def embedded(method: str, data: str, epochs: int | None = None, *, curve: bool = False) -> dict[str, Any]:
@@ -68,10 +67,12 @@ def main(method: str, name: str, epochs: int | None, curve: bool, started: float
         import torch
 
         from sasgp import SASGP
+        from sasgp.data.rows import ArrayRows
         from sasgp.metrics import nlpd, rmse
+        from sasgp.training.loop import Alone
 
         X, X_test = (torch.as_tensor(np.asarray(part.X, np.float32)) for part in (train, test))
-        support = torch.randperm(len(X), generator=torch.Generator().manual_seed(0))[:SUPPORT]
+        rows = ArrayRows(X.numpy(), torch.float32, torch.device("cpu"))
         points: list[dict[str, float]] = []
 
         @torch.no_grad()
@@ -80,7 +81,8 @@ def main(method: str, name: str, epochs: int | None, curve: bool, started: float
             with clock.stopped():
                 decoder = estimator.model_
                 Z, Z_test = (torch.cat([decoder.encoder(part)[0] for part in rows.split(8192)]) for rows in (X, X_test))
-                mean, var = decoder.condition(X[support], Z[support]).predict(Z_test)
+                estimator.embedding_ = Z.numpy()
+                mean, var = estimator._final_posterior(rows, Alone()).predict(Z_test)
                 points.append(
                     {
                         "epoch": record["epoch"],

@@ -37,7 +37,7 @@ from sasgp.training.progress import progress_bar
 from studies.benchmarks.embedding import embedded
 from studies.benchmarks.measure import compared, spread, timed, turns
 from studies.benchmarks.step import DATA
-from studies.records import Record, Run
+from studies.records import EARLIER, Record, Run
 from studies.tables import number, of_rows
 
 __all__ = ["GPyTorch", "Pyro", "execute", "table"]
@@ -155,10 +155,10 @@ def ours() -> dict[str, Callable[..., Any]]:
     """Our estimators by name, each made from the number of active or inducing points."""
 
     def sas(n: int, **settings: Any) -> Any:
-        return sasgp.SASGP(active_set_size=n, random_state=0, **settings)
+        return sasgp.SASGP(active_set_size=n, random_state=0, **EARLIER, **settings)
 
     def inducing(n: int, **settings: Any) -> Any:
-        return sasgp.BayesianGPLVM(n_inducing=n, random_state=0, **settings)
+        return sasgp.BayesianGPLVM(n_inducing=n, random_state=0, **EARLIER, **settings)
 
     return {"SASGP": sas, "our BayesianGPLVM": inducing}
 

@@ -26,7 +26,7 @@ import torch
 
 from studies.benchmarks.measure import compared, interleaved, spread, timed, turns
 from studies.benchmarks.step import one_step, random_file, random_rows, trainer
-from studies.records import Record, Run
+from studies.records import EARLIER, Record, Run
 from studies.tables import of_rows
 
 __all__ = ["execute", "table"]
@@ -72,7 +72,7 @@ def memory_of_fit(path: Path, n_rows: int, steps: int = 60) -> float:
         return forward(self, *arguments)
 
     SASModel.forward = limited  # type: ignore[method-assign, assignment]
-    model = SASGP(max_epochs=3, random_state=0)
+    model = SASGP(max_epochs=3, random_state=0, **EARLIER)
     with suppress(EnoughError):
         model.fit(X)
     with torch.no_grad():

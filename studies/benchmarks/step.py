@@ -16,6 +16,7 @@ from sasgp.models.encoders import Network
 from sasgp.models.sas import SASModel
 from sasgp.training.initialise import Start, measure, start_decoder
 from sasgp.training.loop import Ranks, Training, generator
+from studies.records import EARLIER
 
 __all__ = ["DATA", "one_step", "random_file", "random_rows", "trainer"]
 
@@ -52,7 +53,7 @@ def trainer(array: Any, *, ranks: Ranks | None = None, **settings: Any) -> Train
         encoder="network",
         kernel="rbf",
         noise="shared",
-        encoder_noise=model.encoder_noise,
+        **EARLIER,
         n_rows=len(rows),
         active_set_size=model.active_set_size,
     )

@@ -28,12 +28,11 @@ LAID_OUT: dict[str, Any] = {
     "encoder": "conv",
     "layout_weight": 0.7,
     "max_epochs": 30,
-    "support_size": 4000,
 }
 WEIGHTS = (0.0, 0.1, 0.7, 3.0)  # layout_weight
 QUICK_ROWS = 500
 
-Measure = Literal["quality", "fewer", "latents", "evidence", "places", "refined"]
+Measure = Literal["quality", "fewer", "some", "positions", "latents", "evidence", "places", "refined"]
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,8 @@ class Training(Run):
     def measures(self) -> tuple[Measure, ...]:
         """What to measure.
 
-        "quality": reconstruction of test rows and nearest neighbours. "fewer": reconstruction with 400 support points.
-        "latents": positions and uncertainty, for figures. "evidence": log p(X|Z), exactly and by active sets. "places":
+        "quality": reconstruction of test rows and nearest neighbours. "fewer", "some": reconstruction by a decoder that
+        is given 400 or 2000 training rows instead of all. "positions": how many stand for all rows. "latents": positions and uncertainty, for figures. "evidence": log p(X|Z), exactly and by active sets. "places":
         how test rows lie among the training rows, and the seconds that it took to place them. "refined": all of that
         for latents that were refined.
         """
@@ -93,7 +92,11 @@ def _sas(table: str, data: str, latents: str, A: int, seed: int, *, estimator: s
     signs = {"batch_size": "B", "n_components": "Q"}
     name = "-".join([table, data, kind, f"A{A}", *(f"{signs[key]}{value}" for key, value in more.items())])
     drawn = table == "table1" and SIZES[0] == A and seed == 0 and data in DRAWN
-    measures: tuple[Measure, ...] = ("quality", "fewer", "latents") if drawn else ("quality", "fewer")
+    measures: tuple[Measure, ...] = ("quality", "fewer")  # of the figures, which show the course of training
+    if table not in ("fig2", "fig5"):
+        measures = (*measures, "positions")
+        measures += ("some",) if (table, latents, A) == ("table1", "bayesian", SIZES[0]) else ()
+        measures += ("latents",) if drawn else ()
     return training(name, data, estimator, settings, seed, measures)
 
 

@@ -1,24 +1,32 @@
 """Train a model of the paper's tables, and measure it."""
 
+import json
+import os
 import time
 from collections.abc import Callable
 from copy import copy
 from dataclasses import asdict
-from functools import lru_cache
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import sasgp
 from sasgp.data import load
+from sasgp.estimators.base import LatentEstimator
 from sasgp.evaluation import knn, reconstruction, structure
+from sasgp.gp.row_sums import condition
+from sasgp.training.checkpoint import Checkpointer
+from studies import records
 from studies.paper import ablation, pca, peers
 from studies.paper.listing import Training
-from studies.records import Run
+from studies.records import EARLIER, Run
 
 __all__ = ["MEASURES", "execute"]
 
-FEWER = 400  # support points, as many as the paper's largest active set
+FEWER, SOME = 400, 2000  # rows that the decoder is given instead of all: the paper's largest active set, and five times that
 KEPT_ROWS = 5000  # training rows in a figure
 REFINE = 20  # steps for the latents of new rows
 GRID = 80  # points of the background along each axis
@@ -33,11 +41,9 @@ def execute(run: Run) -> Found:
     data = _load(run.data)
     X = _some(data.X, run.rows, run.seed) if run.measures != ("evidence",) else data.X
     estimator = _estimator(run.estimator)
-    shown = {"verbose": True} if "verbose" in estimator().get_params() else {}
-    model = estimator(**run.parameters, random_state=run.seed, **shown)
-    started, cpu = time.perf_counter(), time.process_time()
-    model.fit(X)
-    seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
+    own = {name: value for name, value in ({"verbose": True} | EARLIER).items() if name in estimator().get_params()}
+    model = estimator(**{**own, **run.parameters}, random_state=run.seed)
+    training = _fit(model, X, run.title)
     metrics: Found = {}
     arrays: Found = {}
     for measure in run.measures:
@@ -46,13 +52,37 @@ def execute(run: Run) -> Found:
         arrays |= kept
     return {
         "parameters": model.get_params(),
-        "seconds": seconds,
-        "cpu_seconds": cpu,
+        **training,
         "rows": len(X),
         "metrics": metrics,
         "curve": model.history_,
         "arrays": arrays,
     }
+
+
+def _fit(model: Any, X: Any, title: str) -> Found:
+    """Train, and say how long it took.
+
+    With SASGP_CHECKPOINTS=FOLDER, the last checkpoint of a training is kept there. A run that finds one does only what
+    comes after training, so that a new measure needs no new training. The record then names the commit that trained.
+    """
+    kept = os.environ.get("SASGP_CHECKPOINTS")
+    path = Path(kept) / f"{title}.pt" if kept and isinstance(model, LatentEstimator) else None
+    earlier: Found = {}
+    note = None if path is None else path.with_suffix(".json")
+    if note is not None and note.exists():
+        earlier = json.loads(note.read_text())
+    started, cpu = time.perf_counter(), time.process_time()
+    if path is None:
+        model.fit(X)
+    else:
+        model.fit(X, checkpoint=Checkpointer(path), resume=path if earlier else None)
+    took = {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - cpu}
+    if earlier:
+        return {name: took[name] + earlier[name] for name in took} | {"trained by commit": earlier["commit"]}
+    if note is not None:
+        note.write_text(json.dumps(took | {"commit": records.commit()}))
+    return took
 
 
 @lru_cache(maxsize=1)
@@ -80,11 +110,18 @@ def _quality(model: Any, data: Any, run: Training) -> tuple[Found, Found]:
     return found | knn(Z, data.y, Z_test, data.y_test), {}
 
 
-def _fewer(model: Any, data: Any, run: Training) -> tuple[Found, Found]:
-    fewer, full = copy(model), model.posterior_
-    fewer.posterior_ = model.model_.condition(full.X[:FEWER], full.Z[:FEWER])
+def _given(n: int, model: Any, data: Any, run: Training) -> tuple[Found, Found]:
+    """The same model with a decoder that is given n training rows, drawn at random, instead of all."""
+    some = np.sort(np.random.default_rng(run.seed).permutation(len(model.embedding_))[:n])
+    X, Z = torch.as_tensor(data.X[some]), torch.as_tensor(model.embedding_[some])
+    trained, fewer = model.model_, copy(model)
+    fewer.posterior_ = condition(trained.kernel, trained.noise, Z, X.to(Z.dtype), trained.mean, trained.scales)
     found = reconstruction(fewer, data.X_test, model.transform(data.X_test))
-    return {f"{name}_{FEWER}": found[name] for name in ("rmse", "mae", "nlpd")}, {}
+    return {f"{name}_{n}": found[name] for name in ("rmse", "mae", "nlpd")}, {}
+
+
+def _positions(model: Any, data: Any, run: Training) -> tuple[Found, Found]:
+    return {"positions": model.support_size_, "missed_share": model.missed_share_}, {}
 
 
 def _places(model: Any, data: Any, run: Training) -> tuple[Found, Found]:
@@ -142,7 +179,9 @@ def _evidence(model: Any, data: Any, run: Training) -> tuple[Found, Found]:
 
 MEASURES: dict[str, Callable[[Any, Any, Training], tuple[Found, Found]]] = {
     "quality": _quality,
-    "fewer": _fewer,
+    "fewer": partial(_given, FEWER),
+    "some": partial(_given, SOME),
+    "positions": _positions,
     "places": _places,
     "refined": _refined,
     "latents": _latents,

@@ -21,7 +21,7 @@ from sasgp import SASGP
 from sasgp.data import load, named
 from sasgp.metrics import knn_accuracy, rmse
 from studies.infinite_mnist import write_infinite
-from studies.records import Record, Run
+from studies.records import EARLIER, Record, Run
 from studies.tables import table as markdown
 
 
@@ -46,7 +46,7 @@ def trained(X: Any, checkpoint: Path, epochs: int) -> tuple[SASGP, dict[str, Any
             memory.append([round(time.monotonic() - started, 1), round(resident()["VmRSS"], 1)])
 
     threading.Thread(target=watch, daemon=True).start()
-    model = SASGP(max_epochs=epochs, random_state=0, verbose=True)
+    model = SASGP(max_epochs=epochs, random_state=0, verbose=True, **EARLIER)
     forward: Any = torch.nn.Module.__call__
 
     def counted(module: torch.nn.Module, *arguments: object, **options: object) -> Any:

@@ -19,7 +19,7 @@ from sasgp.data import load
 from sasgp.evaluation import structure
 from sasgp.metrics import knn_accuracy, rmse
 from sasgp.training.layouts import lay_out, max_rows
-from studies.records import Record, Run
+from studies.records import EARLIER, Record, Run
 from studies.tables import table as markdown
 
 SEEDS = (0,)
@@ -93,9 +93,10 @@ def execute(run: Run) -> dict[str, Any]:
     layout, layout_seconds = laid_out(name, init, data[0], run.seed or 0, folder)
     started = time.monotonic()
     still: dict[str, Any] = {"learning_rate": NOTHING, "hyper_learning_rate": NOTHING}
-    start = SASGP(init=layout, max_epochs=1, random_state=run.seed, **still).fit(data[0])
+    own: dict[str, Any] = {"init": layout, "random_state": run.seed, **EARLIER}
+    start = SASGP(max_epochs=1, **own, **still).fit(data[0])
     start_seconds = time.monotonic() - started - start.history_[-1]["seconds"]
-    model = SASGP(init=layout, max_epochs=epochs, learning_rate=rate, random_state=run.seed, verbose=True).fit(data[0])
+    model = SASGP(max_epochs=epochs, learning_rate=rate, verbose=True, **own).fit(data[0])
     return {
         "epochs": len(model.history_),
         "learning_rate": model.encoder_rate(),

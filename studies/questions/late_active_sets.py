@@ -10,7 +10,7 @@ from typing import Any
 from sasgp import SASGP
 from sasgp.data import load
 from sasgp.evaluation import knn, reconstruction
-from studies.records import Record, Run
+from studies.records import EARLIER, Record, Run
 from studies.tables import table as markdown
 
 SEEDS = (0,)
@@ -37,7 +37,8 @@ def execute(run: Run) -> dict[str, Any]:
             model.model_.active_set_size = late
 
     started = time.process_time()
-    model = SASGP(active_set_size=first, max_epochs=max_epochs, random_state=run.seed).fit(data.X, callback=grow)
+    model = SASGP(active_set_size=first, max_epochs=max_epochs, random_state=run.seed, **EARLIER)
+    model.fit(data.X, callback=grow)
     seconds = time.process_time() - started
     Z_test = model.transform(data.X_test)
     found = reconstruction(model, data.X_test, Z_test)

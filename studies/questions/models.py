@@ -4,6 +4,7 @@ from pathlib import Path
 
 from sasgp import SASGP
 from sasgp.data import load
+from studies.records import EARLIER
 
 __all__ = ["trained"]
 
@@ -13,4 +14,4 @@ def trained(data: str, runs: str | None, *, quick: bool) -> SASGP:
     path = None if runs is None else Path(runs) / data / "model.safetensors"
     if path is not None and path.is_file():
         return SASGP.load(path)
-    return SASGP(random_state=0, max_epochs=1 if quick else None, verbose=True).fit(load(data).X)
+    return SASGP(random_state=0, max_epochs=1 if quick else None, verbose=True, **EARLIER).fit(load(data).X)

@@ -5,11 +5,12 @@ climbs. With --file RUNS, MNIST's model is RUNS/mnist/model.safetensors, which `
 leaves.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.neighbors import NearestNeighbors
 
 from sasgp import SASGP
 from sasgp.data import load
@@ -20,6 +21,7 @@ from studies.records import Record, Run
 from studies.tables import table as markdown
 
 TEST_ROWS = 2000
+NEAREST = 10  # training rows whose latents are further starts
 DIGITS: dict[str, dict[str, Any]] = {
     "network, seed 0": {"random_state": 0},
     "network, seed 1": {"random_state": 1},
@@ -49,28 +51,31 @@ def measure(model: SASGP, data: Any, rows: Any, Z: Any) -> dict[str, float]:
     return found | {"log joint": float(sum(joint)) / len(X)}
 
 
-def best_start(model: SASGP, X: Any) -> Any:
-    """The best of the starts by density: refinement before its first step."""
-    rows, index = torch.as_tensor(X, dtype=torch.float32), getattr(model, "neighbours_", None)
-    starts = [gp_refine.SupportStarts(model.posterior_), *([] if index is None else [index])]
+def refined(model: SASGP, X: Any, steps: int, near: Callable[..., Any] | None = None) -> Any:
+    """Latents after so many steps from the encoder's answer, the decoder's positions and, if asked for, `near` rows."""
     found = []
-    for block in rows.split(500):
-        places = [torch.as_tensor(model.transform(block.numpy()))[:, None], *(start(block) for start in starts)]
-        found.append(gp_refine.refine(model.posterior_, block, torch.cat(places, 1), 0))
+    starts = gp_refine.PositionStarts(model.posterior_)
+    for block in torch.as_tensor(X, dtype=torch.float32).split(500):
+        encoded = torch.as_tensor(model.transform(block.numpy()))
+        places = [encoded[:, None], starts(block), *([] if near is None else [near(block)])]
+        found.append(gp_refine.refine(model.posterior_, block, torch.cat(places, 1), steps))
     return torch.cat(found).numpy()
 
 
 def of_mnist(model: SASGP) -> dict[str, Any]:
-    """From the encoder, from the support, and from all rows."""
+    """From the encoder, from the decoder's positions, and from the training rows nearest in the space of the data."""
     data: Any = load("mnist")
     rows = np.sort(np.random.default_rng(0).permutation(len(data.X_test))[:TEST_ROWS])
     X = data.X_test[rows]
     found = {"encoder": measure(model, data, rows, model.transform(X))}
-    for words in ("support", "support and all rows"):
-        if words != "support":
-            model.build_index(data.X)
-        found[f"best start, {words}"] = measure(model, data, rows, best_start(model, X))
-        found[f"refine=10, {words}"] = measure(model, data, rows, model.transform(X, refine=10))
+    index = NearestNeighbors(n_neighbors=NEAREST, algorithm="brute").fit(data.X)
+
+    def near(block: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(model.embedding_[index.kneighbors(block.numpy(), return_distance=False)])
+
+    for words, more in {"positions": None, f"positions and {NEAREST} nearest rows": near}.items():
+        for steps in (0, 10):
+            found[f"refine={steps}, {words}"] = measure(model, data, rows, refined(model, X, steps, more))
     return found
 
 

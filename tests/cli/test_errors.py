@@ -76,7 +76,17 @@ def test_the_named_row_is_that_of_the_file_not_of_the_shuffle(here, error):
     ("tokens", "words"),
     [
         (["fit", "digits", "--out", "run", "--n-component", "3"], "Did you mean --n-components?"),
-        (["fit", "digits", "--out", "run", "--n-components", "two"], "--n-components"),
+        (
+            ["fit", "digits", "--out", "run", "--n-components", "two"],
+            "expected auto or a whole number. Got two.",
+        ),
+        (["fit", "digits", "--out", "run", "--encoder-noise", "auot"], "noise: expected auto or a number. Got auot."),
+        (["fit", "digits", "--out", "run", "--encoder-noise="], "--encoder-noise: expected auto or a number. Got noth"),
+        (["fit", "digits", "--out", "run", "--encoder-noise=-1"], "--encoder-noise must be 'auto' or a number of at l"),
+        (
+            ["fit", "digits", "--out", "run", "--encoder-noise", "nan"],
+            "Got nan. Leave it out, and the number of rows",
+        ),
         (["fit", "digits", "--out", "run", "--n-components", "1.5"], "components: expected a whole number. Got 1.5"),
         (["fit", "digits", "--out", "run", "--active-set-size=1.5"], "--active-set-size: expected a whole number"),
         (["fit", "digits", "--out", "run", "--image-shape", "8", "8.4"], "--image-shape: expected a whole number"),

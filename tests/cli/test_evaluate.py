@@ -3,11 +3,15 @@
 import json
 import re
 
+import numpy as np
 import polars as pl
 import pytest
 from command_line import FAST, table
 
 from sasgp import SASGP
+from sasgp.cli.loading import rows_to_evaluate
+from sasgp.cli.runs import Embedding, RunFolder
+from sasgp.data import load
 from sasgp.evaluation import structure
 from sasgp.metrics import rmse
 
@@ -53,6 +57,21 @@ def test_evaluate_says_how_the_latents_are_arranged(home, here, sasgp):
     out = sasgp("evaluate", home / "run", "new.csv", "--labels", "species")
     for key, name in (("trustworthiness", "trustworthiness"), ("triplets", "triplets in order")):
         assert re.search(rf"{name} +{result[key]:.4f}", out)
+
+
+def test_held_out_rows_that_are_neighbours_stay_on_disk(here):
+    np.save("x.npy", np.arange(40.0).reshape(20, 2))
+    data, run = load("x.npy"), RunFolder(here, info={"data": {"source": str(here / "x.npy")}})
+
+    def held_out(rows):
+        split = np.isin(np.arange(20), rows)
+        known = Embedding(np.arange(20), np.zeros((20, 2)), None, np.where(split, "test", "train"))
+        return rows_to_evaluate("x.npy", data, run, known)[0]
+
+    for rows in ([17, 18, 19], [4], [3, 5, 6]):
+        X = held_out(rows)
+        np.testing.assert_array_equal(X, data.X[rows])
+        assert np.shares_memory(X, data.X) == (len(rows) == max(rows) - min(rows) + 1)
 
 
 def test_evaluate_of_rows_that_the_model_knows_says_so(home, sasgp):

@@ -87,6 +87,16 @@ def test_fit_prints_plain_lines_with_what_it_wrote_and_how_good_it_is(home, here
     ]
 
 
+@pytest.mark.parametrize(("typed", "used"), [((), 1.0), (("auto",), 1.0), (("0.5",), 0.5), (("0",), 0.0)])
+def test_fit_says_which_noise_its_encoder_had(home, here, sasgp, typed, used):
+    options = [token for value in typed for token in ("--encoder-noise", value)]
+    out = sasgp("fit", home / "table.csv", "--labels", "species", "--out", "run", *options, *FAST)
+    assert re.search(rf"^encoder noise +{used:g} ", out, re.MULTILINE)
+    assert json.loads(Path("run/run.json").read_text())["training"]["encoder_noise"] == used
+    model = SASGP.load("run/model.safetensors")
+    assert (model.encoder_noise, model.encoder_noise_) == ("auto" if typed in ((), ("auto",)) else used, used)
+
+
 def test_fit_says_which_labels_it_took(home, here, sasgp):
     def labels(*tokens):
         lines = sasgp("fit", *tokens, "--out", "run", "--overwrite", "--encoder", "table", *FAST).splitlines()

@@ -1,30 +1,30 @@
 """Several processes: gradients that are means, tables that are shared out, ranks that die, and other numbers of ranks.
 
-Processes are real. This file is also the program that each of them runs: python tests/test_ranks.py TASK FOLDER.
+Processes are real. This file is also the program that each of them runs: python test_distributed.py TASK FOLDER.
 """
 
 import json
 import os
 import signal
-import socket
-import subprocess
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import processes
 import pytest
 import torch
 from memory import Memory
 from torch import nn
 
 from sasgp import SASGP
+from sasgp.estimators import inference
 from sasgp.gp.kernels import make
 from sasgp.metrics import rmse
 from sasgp.models.encoders import Table
 from sasgp.models.sas import SASModel
-from sasgp.training import checkpoint, fit_encoder
+from sasgp.training import checkpoint, fit_encoder, shares
 from sasgp.training.distributed import RankError, joined
 from sasgp.training.loop import Training, batches, generator
 
@@ -77,9 +77,11 @@ def task_gradients(folder, ranks):
 
 def task_fit(folder, ranks):
     fit_encoder.FIT_STEPS = 20
+    vars(inference)["ENCODE_ROWS"], shares.ROUND_ROWS = 16, 40
     for encoder in ("network", "table"):
         model = SASGP(**SETTINGS | {"encoder": encoder, "max_epochs": 60}).fit(curve())
         np.save(folder / f"{encoder}-{ranks.rank}.npy", model.embedding_)
+        np.save(folder / f"{encoder}-alone-{ranks.rank}.npy", model._encode(model._rows(curve()), known=True))
         if ranks.rank == 0:
             (folder / f"{encoder}.json").write_text(json.dumps([rmse(curve(), model.predict(model.embedding_))]))
 
@@ -127,34 +129,8 @@ def task_die(folder, ranks):
     SASGP(**SETTINGS | {"max_epochs": 1_000_000}).fit(curve(), checkpoint=folder)
 
 
-def processes(task, folder, world=2):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    tests = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
-    address = {
-        "PYTHONPATH": tests,
-        "WORLD_SIZE": str(world),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "OMP_NUM_THREADS": "1",
-    }
-    return [
-        subprocess.Popen(
-            [sys.executable, __file__, task, str(folder)],
-            env=os.environ | address | {"PYTHONPATH": tests} | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(world)
-    ]
-
-
-def run(task, folder, world=2, code=0):
-    started = processes(task, folder, world)
-    errors = [process.communicate(timeout=120)[1] for process in started]
-    assert [process.returncode for process in started] == [code] * world, errors
-    return errors
+def run(task, folder):
+    processes.finish(processes.start(__file__, task, folder))
 
 
 # ---------------------------------------------------------------------------------------------------- tests
@@ -209,6 +185,8 @@ def test_two_ranks_fit_one_model_as_good_as_one_process(tmp_path, monkeypatch):
     for encoder in ("network", "table"):
         Z = [np.load(tmp_path / f"{encoder}-{rank}.npy") for rank in range(2)]
         np.testing.assert_array_equal(Z[0], Z[1])
+        # Each encoded four of the eight blocks of rows, in two rounds. All got what one finds alone
+        np.testing.assert_array_equal(Z[0], np.load(tmp_path / f"{encoder}-alone-0.npy"))
         (error,) = json.loads((tmp_path / f"{encoder}.json").read_text())
         # An epoch of two ranks has half the steps of one, each with half the variance. At as many steps two ranks are
         # no worse than one process, as far as its seeds differ, with room for three of their deviations
@@ -234,27 +212,20 @@ def test_a_run_goes_on_with_another_number_of_ranks(tmp_path):
 
 def test_a_rank_that_dies_ends_the_others_with_a_message(tmp_path):
     started = time.monotonic()
-    first, other = processes("die", tmp_path)
+    first, other = processes.start(__file__, "die", tmp_path)
     err = first.communicate(timeout=120)[1]
     other.communicate(timeout=60)
     assert other.returncode == -signal.SIGKILL
     assert first.returncode == 1
-    assert "RankError: One of the 2 processes that train together is gone" in err
+    assert "RankError: One of the 2 processes that work together is gone" in err
     assert time.monotonic() - started < 60
     assert checkpoint.read(tmp_path / checkpoint.NAME)["training"]["position"]["step"] > 0
 
 
 def test_torchrun_writes_one_run(tmp_path):
     np.save(tmp_path / "x.npy", curve())
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "sasgp", "fit"]
     options = ["--max-epochs", "3", "--batch-size", "32", "--active-set-size", "12"]
-    done = subprocess.run(
-        [*command, f"{tmp_path}/x.npy", "--out", f"{tmp_path}/run", *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
+    done = processes.torchrun("fit", tmp_path / "x.npy", "--out", tmp_path / "run", *options)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Trained SASGP") == 1
     assert not (tmp_path / "run" / "unfinished").exists()

@@ -141,6 +141,17 @@ def test_leaving_early_ends_the_thread(on_disk):
 # ---------------------------------------------------------------------------------------------------- same results
 
 
+def test_blocks_of_a_part_are_its_rows(X, on_disk):
+    dataset = TensorDataset(torch.from_numpy(X))
+    for array in (X, on_disk, rows.DatasetArray(dataset)):
+        everything = ArrayRows(array, torch.float32, CPU)
+        for chosen, expected in ((everything, X), (everything.subset(torch.arange(0, 500, 2)), X[::2])):
+            for part in (slice(None), slice(30, 101), slice(230, 250), slice(40, 40)):
+                found = list(chosen.blocks(20, part))
+                assert all(len(block) == 20 for block in found[:-1])
+                np.testing.assert_array_equal(np.concatenate([np.empty((0, 5)), *found]), expected[part])
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64, np.int32, np.uint16, ">f4"])
 def test_small_types_are_converted_by_batch(X, tmp_path, dtype, monkeypatch):
     values = (50 * (X + 3)).astype(dtype)

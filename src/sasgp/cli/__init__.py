@@ -30,6 +30,7 @@ from sasgp.cli.fit_options import DEFAULTS
 from sasgp.cli.messages import in_options
 from sasgp.errors import InputError
 from sasgp.models.settings import Settings
+from sasgp.training.progress import rank_of_process
 
 __all__ = ["DEFAULTS", "Settings", "app", "main"]
 
@@ -48,7 +49,7 @@ def main(tokens: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except CycloptsError as error:
         command = " ".join(["sasgp", *(error.command_chain or ())])
-        return _fail(f"{error} Try `{command} --help`.", 2)
+        return _fail(f"{error} Try `{command} --help`.", 2, everywhere=True)
     except BrokenPipeError:
         # The reader has gone. Python would complain at exit about what is still buffered
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -66,12 +67,15 @@ def main(tokens: Sequence[str] | None = None) -> int:
             raise
         return _fail(_with_notes(error), 1)
     except RuntimeError as error:
-        if type(error).__name__ != "RankError":  # importing its class would import torch
+        kind = type(error).__name__  # importing its class would import torch
+        if kind == "FailedElsewhereError":
+            return 1  # that process says why
+        if kind != "RankError":
             raise
         return _fail(_with_notes(error), 1)
     except KeyboardInterrupt as error:
         number = getattr(error, "signal_number", 2)
-        return _fail(str(error) or "interrupted. Nothing half-written is left.", 128 + number)
+        return _fail(str(error) or "interrupted. Nothing half-written is left.", 128 + number, everywhere=True)
     return 0
 
 
@@ -92,6 +96,8 @@ def _with_notes(error: BaseException) -> str:
     return in_options(message, getattr(error, "argument", None))
 
 
-def _fail(message: str, code: int) -> int:
-    sys.stderr.write(f"sasgp: error: {' '.join(message.split())}\n")
+def _fail(message: str, code: int, *, everywhere: bool = False) -> int:
+    """Print an error. One that all processes of torchrun have, `everywhere`, is printed by the first."""
+    if not (everywhere and rank_of_process()):
+        sys.stderr.write(f"sasgp: error: {' '.join(message.split())}\n")
     return code

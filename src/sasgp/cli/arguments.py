@@ -1,7 +1,7 @@
 """The application that the commands are registered with, and the arguments that several of them take."""
 
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from cyclopts import App, ArgumentCollection, CoercionError, Parameter
 
@@ -27,12 +27,21 @@ LINE: list[str] = []  # what was typed after `sasgp`
 DPI = 150
 
 
-def _refuse_fractions(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Raise if a fraction was typed for a whole number, because cyclopts would round it."""
+def _check_numbers(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Raise if what was typed is no number where one is needed, or a fraction where a whole number is.
+
+    cyclopts would round the fraction. For `float | Literal["auto"]`, its own message has the types of Python.
+    """
     for argument in arguments:
-        for token in argument.tokens if _is_whole(argument.hint) else ():
-            if _is_fraction(token.value):
-                raise CoercionError(msg=f"expected a whole number. Got {token.value}.", token=token)
+        parts = get_args(argument.hint)
+        names = [name for part in parts if get_origin(part) is Literal for name in get_args(part)]
+        kind = "a whole number" if _is_whole(argument.hint) else "a number"
+        for token in argument.tokens:
+            if _is_whole(argument.hint) and _is_fraction(token.value):
+                raise CoercionError(msg=f"expected {kind}. Got {token.value}.", token=token)
+            if names and {int, float} & set(parts) and token.value not in names and not _is_number(token.value):
+                expected = " or ".join([*names, kind])
+                raise CoercionError(msg=f"expected {expected}. Got {token.value or 'nothing'}.", token=token)
 
 
 def _is_whole(hint: Any) -> bool:
@@ -41,10 +50,15 @@ def _is_whole(hint: Any) -> bool:
 
 
 def _is_fraction(text: str) -> bool:
+    return "." in text and _is_number(text) and not float(text).is_integer()
+
+
+def _is_number(text: str) -> bool:
     try:
-        return "." in text and not float(text).is_integer()
+        float(text)
     except ValueError:  # text, such as "auto"
         return False
+    return True
 
 
 app = App(
@@ -52,7 +66,7 @@ app = App(
     version=__version__,
     version_flags=["--version"],
     suppress_keyboard_interrupt=False,
-    config=_refuse_fractions,
+    config=_check_numbers,
     help="Train Gaussian-process decoders, and use them to embed, decode, generate and evaluate data. Each command "
     "explains itself with --help.",
 )

@@ -5,6 +5,7 @@ from pathlib import Path
 from sasgp.cli.arguments import Data, Labels, Model, Refine, app
 from sasgp.cli.loading import embedded, load_data, load_model
 from sasgp.cli.printing import show
+from sasgp.cli.together import together
 
 __all__ = ["embed"]
 
@@ -13,7 +14,8 @@ __all__ = ["embed"]
 def embed(model: Model, data: Data, /, *, out: Path, labels: Labels = None, refine: Refine = 0) -> None:
     """Find the position of each row of the data in the latent space.
 
-    If a named data set has a test split, its training rows come first and its test rows follow.
+    If a named data set has a test split, its training rows come first and its test rows follow. Under torchrun, each
+    process takes a share of the rows, and the first writes the file.
 
     Parameters
     ----------
@@ -25,10 +27,14 @@ def embed(model: Model, data: Data, /, *, out: Path, labels: Labels = None, refi
 
     from sasgp.cli import files
 
-    files.check_suffix(out, (".csv", ".npy"), data, labels)
-    files.check_place(out)
-    estimator, run = load_model(model)
-    embedding = embedded(estimator, load_data(data, labels, estimator, run), refine)
+    with together() as processes:
+        if processes.first:
+            files.check_suffix(out, (".csv", ".npy"), data, labels)
+            files.check_place(out)
+        estimator, run = load_model(model)
+        embedding = embedded(estimator, load_data(data, labels, estimator, run), refine, processes)
+    if not processes.first:
+        return
     with files.replacing(out) as file:
         if out.suffix.lower() == ".npy":
             np.save(file, embedding.Z)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from sasgp.cli.arguments import Data, Json, Labels, Model, Refine, app
 from sasgp.cli.loading import load_data, load_model, rows_to_evaluate, training_rows
 from sasgp.cli.printing import THROUGH, metric_lines, show
+from sasgp.cli.together import together
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
-    from sasgp.cli.runs import RunFolder
+    from sasgp.cli.runs import Embedding, RunFolder
     from sasgp.estimators import SASGP
 
 __all__ = ["evaluate"]
@@ -33,7 +34,7 @@ def evaluate(
     """Measure how well a model reconstructs data, and how well its latent space separates the labels.
 
     Of a named data set, the test rows are evaluated; of the file that the run was trained on, the held-out rows; of any
-    other file, all rows.
+    other file, all rows. Under torchrun, each process decodes a share of the rows, and the first prints.
 
     Parameters
     ----------
@@ -44,22 +45,27 @@ def evaluate(
         The data that the model was trained on, for --neighbours. By default they are read from where the run found
         them.
     """
-    from sasgp.evaluation import are_classes, knn, knn_cross_validated, reconstruction, structure, tidy_labels
+    from sasgp.evaluation import ReconstructionSums, reconstruction_sums, structure, tidy_labels
 
-    estimator, run = load_model(model)
-    predict = _from_nearest_rows(estimator, run, neighbours, train)
-    dataset = load_data(data, labels, estimator, run)
-    known = run.embedding()
-    X, y, which = rows_to_evaluate(data, dataset, run, known)
-    Z = estimator.transform(X, refine=refine)
-    result: dict[str, Any] = {"rows": len(X), "which": which, **reconstruction(estimator, X, Z, predict)}
+    with together() as processes:
+        estimator, run = load_model(model)
+        predict = _from_nearest_rows(estimator, run, neighbours, train)
+        dataset = load_data(data, labels, estimator, run)
+        known = run.embedding()
+        X, y, which = rows_to_evaluate(data, dataset, run, known)
+        Z = processes.transform(estimator, X, refine)
+
+        def sums(part: slice) -> Any:
+            return reconstruction_sums(estimator, X[part], Z[part], predict).as_vector()
+
+        total = ReconstructionSums.from_vector(processes.sum(sums, len(X), ReconstructionSums.LENGTH))
+    if not processes.first:
+        return
+    result: dict[str, Any] = {"rows": len(X), "which": which, **total.metrics()}
     if predict is not None:
         result["nearest_rows"] = neighbours
-    y, trained = tidy_labels(y), None if known is None else known.only("train")
-    if trained is not None and are_classes(trained.labels):
-        accuracy, how = knn(trained.Z, trained.labels, Z, y), "neighbours among the run's training rows"
-    else:
-        accuracy, how = knn_cross_validated(Z, y), "neighbours among these rows, in 5-fold cross-validation"
+    y = tidy_labels(y)
+    accuracy, how = _accuracy(known, Z, y)
     if accuracy:
         result |= accuracy | {"neighbours": how}
     result |= structure(X, Z, y)
@@ -69,6 +75,16 @@ def evaluate(
         through = f"through the latent space, z refined in {refine} steps" if refine else THROUGH
         through += f", from the {neighbours} nearest training rows" if predict is not None else ""
         show([(f"{len(X)} rows ({which}), {through}", metric_lines(result, {"knn_1": how}))])
+
+
+def _accuracy(known: "Embedding | None", Z: Any, y: Any) -> tuple[dict[str, float], str]:
+    """Accuracy of nearest neighbours, and in words among which rows they are."""
+    from sasgp.evaluation import are_classes, knn, knn_cross_validated
+
+    trained = None if known is None else known.only("train")
+    if trained is not None and are_classes(trained.labels):
+        return knn(trained.Z, trained.labels, Z, y), "neighbours among the run's training rows"
+    return knn_cross_validated(Z, y), "neighbours among these rows, in 5-fold cross-validation"
 
 
 def _from_nearest_rows(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sasgp import __version__
+from sasgp.cli.together import ALONE, Processes
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def _few(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + ", …" * (len(names) > most)
 
 
-def embedded(estimator: "SASGP", dataset: "Dataset", refine: int = 0) -> "Embedding":
+def embedded(estimator: "SASGP", dataset: "Dataset", refine: int = 0, processes: Processes = ALONE) -> "Embedding":
     """The latents of a data set. If it has a test split, that follows the training rows."""
     import numpy as np
 
@@ -97,7 +98,7 @@ def embedded(estimator: "SASGP", dataset: "Dataset", refine: int = 0) -> "Embedd
     from sasgp.evaluation import tidy_labels
 
     def part(X: Any, y: Any) -> Embedding:
-        return Embedding(np.arange(len(X)), estimator.transform(X, refine=refine), tidy_labels(y))
+        return Embedding(np.arange(len(X)), processes.transform(estimator, X, refine), tidy_labels(y))
 
     train = part(dataset.X, dataset.y)
     return train if dataset.X_test is None else train.as_train(part(dataset.X_test, dataset.y_test))
@@ -127,7 +128,9 @@ def rows_to_evaluate(
     rows = known.only("test").rows
     if not len(rows):
         return dataset.X, dataset.y, "the training rows"
-    return dataset.X[rows], None if dataset.y is None else dataset.y[rows], "the rows that `sasgp fit` held out"
+    neighbours = len(rows) == rows[-1] - rows[0] + 1 and (rows[1:] > rows[:-1]).all()
+    some = slice(rows[0], rows[-1] + 1) if neighbours else rows  # the last rows of a large file stay on disk
+    return dataset.X[some], None if dataset.y is None else dataset.y[some], "the rows that `sasgp fit` held out"
 
 
 def training_rows(model: "SASGP", run: "RunFolder", source: str) -> Any:

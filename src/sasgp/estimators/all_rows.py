@@ -24,6 +24,7 @@ from sasgp.training.distributed import same_everywhere
 from sasgp.training.fingerprint import sample_fingerprint
 from sasgp.training.loop import Alone, Ranks, generator
 from sasgp.training.progress import progress_bar
+from sasgp.training.shares import shares
 
 __all__ = ["AllRows"]
 
@@ -83,7 +84,7 @@ class AllRows(EvidenceMethods):
     def _add_rows(self, sums: RowSums, rows: ArrayRows, Z: Tensor, ranks: Ranks) -> RowSums:
         """Add rows with latents Z [N, Q] to sums. Each process adds its share, and all get the total."""
         N, before = len(rows), {name: tensor.clone() for name, tensor in sums.tensors.items()}
-        part = slice(N * ranks.rank // ranks.world, N * (ranks.rank + 1) // ranks.world)
+        part = shares(N, ranks.world, ENCODE_ROWS)[ranks.rank]
         done = part.start
         with (
             torch.no_grad(),

@@ -22,7 +22,7 @@ from sasgp.estimators.persistence import Persistence
 from sasgp.estimators.validation import check_image_shape, check_rows, check_settings, seed_of
 from sasgp.gp.posterior import Predictive
 from sasgp.models.base import LatentModel, ModelSettings
-from sasgp.models.build import build
+from sasgp.models.build import auto_noise, build
 from sasgp.training import checkpoint as checkpoints
 from sasgp.training.checkpoint import Checkpointer
 from sasgp.training.distributed import agreed, joined
@@ -46,6 +46,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
     history_: list[dict[str, Any]]
     image_shape_: Sequence[int] | None
     batch_size_: int
+    encoder_noise_: float
     _data_parts: list[Any]  # the number of rows and the fingerprint of the training data, and of each update
 
     # ------------------------------------------------------------------------------------------------ a class's own
@@ -74,7 +75,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
             encoder=self.encoder,
             kernel=default if self.kernel is None else self.kernel,
             noise=self.noise,
-            encoder_noise=float(self.encoder_noise),
+            encoder_noise=self.encoder_noise_,
             n_rows=n_rows,
             image_shape=self.image_shape_,
             dtype=self._dtype,
@@ -171,6 +172,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         rows, held_out = (everything, None) if self.early_stopping is None else self._split(everything)
         # With a table, each process has its own share of the rows
         self._resolve(rows, len(rows) // (ranks.world if self._by_row else 1))
+        self.encoder_noise_ = auto_noise(len(rows)) if self.encoder_noise == "auto" else float(self.encoder_noise)
         self.model_ = build(self._model_settings(len(rows)), self.n_features_in_, self.n_components_)
         if saved is None:
             initialise(self.model_, rows, self._start())
@@ -189,7 +191,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         )
         run.train()
         rows.release()
-        self.embedding_ = self._encode(everything, known=True)
+        self.embedding_ = self._encode_together(everything, ranks)
         with torch.no_grad():
             self.posterior_ = self._final_posterior(everything, ranks)
         self._data_parts = [[len(array), sample_fingerprint(array, self.dtype)]]

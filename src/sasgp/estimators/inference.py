@@ -24,10 +24,11 @@ from sasgp.gp.refine import N_STARTS, PositionStarts, climb, laplace, log_eviden
 from sasgp.models.anchor import distance_cost
 from sasgp.models.encoders import ENCODE_ROWS, Encoder
 from sasgp.models.settings import Settings
-from sasgp.training.loop import generator
+from sasgp.training.loop import Ranks, generator
 from sasgp.training.progress import progress_bar
+from sasgp.training.shares import rows_of_all
 
-__all__ = ["Inference", "Locator", "sinks"]
+__all__ = ["Inference", "Locator", "sinks", "transform_together"]
 
 Array = NDArray[np.floating[Any]]
 
@@ -69,10 +70,10 @@ class Locator:
         everywhere = self.searches and not self.weight
         self.starts = PositionStarts(posterior) if everywhere and posterior is not None else None
 
-    @property
-    def block_size(self) -> int:
+    @staticmethod
+    def rows_at_once(posterior: Predictive) -> int:
         """Rows refined at a time."""
-        return max(1, self.posterior.block_size // N_STARTS)
+        return max(1, posterior.block_size // N_STARTS)
 
     @torch.no_grad()
     def __call__(self, X: Tensor, index: Tensor, *, spread: bool = False) -> tuple[Tensor, Tensor | None]:
@@ -225,12 +226,13 @@ class Inference(Settings, TransformerMixin):
         rows: ArrayRows,
         size: int,
         *,
+        part: slice = slice(None),
         known: bool = False,
         refine: int = 0,
         spread: bool = False,
         anywhere: bool = False,
     ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        """Rows, their latents and the factors of their q(z|x), one block at a time.
+        """Rows, or a part of them, their latents and the factors of their q(z|x), one block at a time.
 
         `known` rows are the training rows of a table. With `anywhere`, refinement may leave the neighbourhood of the
         encoder's answer, even if `layout_weight` keeps latents there otherwise.
@@ -243,26 +245,52 @@ class Inference(Settings, TransformerMixin):
             known=known,
             weight=0.0 if anywhere else HELD * self.layout_weight * self.n_features_in_,
         )
-        size = min(size, locate.block_size) if locate.searches else size
-        long = locate.searches or len(rows) > 50 * size
-        with progress_bar("latents", len(rows), show=self.verbose and long) as update:
-            done = 0
-            for X in rows.blocks(size):
+        size = min(size, locate.rows_at_once(self.posterior_)) if locate.searches else size
+        done, stop, _ = part.indices(len(rows))
+        first, count = done, stop - done
+        long = locate.searches or count > 50 * size
+        with progress_bar("latents", count, show=self.verbose and long) as update:
+            for X in rows.blocks(size, part):
                 yield X, *locate(X, torch.arange(done, done + len(X), device=self._device), spread=spread)
                 done += len(X)
-                update(done)
+                update(done - first)
 
     def _encode(
-        self, rows: ArrayRows, *, known: bool = False, refine: int = 0, return_std: bool = False, out: Any = None
+        self,
+        rows: ArrayRows,
+        part: slice = slice(None),
+        *,
+        known: bool = False,
+        refine: int = 0,
+        return_std: bool = False,
+        out: Any = None,
     ) -> Any:
-        """Latents [N, Q] of rows and, if asked for, their standard deviations."""
-        shape = (len(rows), self.n_components_)
+        """Latents [N, Q] of rows, or of a part of them, and their standard deviations if asked for."""
+        shape = (len(range(len(rows))[part]), self.n_components_)
         with sinks(out, return_std, shape, np.dtype(self.dtype)) as (mean, *std):
-            for _, Z, F in self._located(rows, ENCODE_ROWS, known=known, refine=refine, spread=return_std):
+            for _, Z, F in self._located(rows, ENCODE_ROWS, part=part, known=known, refine=refine, spread=return_std):
                 mean.add(Z.numpy(force=True))
                 if F is not None:
                     std[0].add(F.norm(dim=2).numpy(force=True))  # √ diag F Fᵀ
         return (mean.result, std[0].result) if return_std else mean.result
+
+    def _encode_together(self, rows: ArrayRows, ranks: Ranks) -> Array:
+        """Latents [N, Q] of the training rows: each process encodes its share, and all get the whole."""
+        shape = (len(rows), self.n_components_)
+        return rows_of_all(
+            ranks,
+            lambda part: self._encode(rows, part, known=True),
+            shape,
+            self.dtype,
+            block=ENCODE_ROWS,
+            show=self.verbose,
+        )
+
+    def _rows_at_once(self, refine: int) -> int:
+        """Rows whose latents `transform` finds at a time."""
+        if not refine and self.model_.encoder.amortised:
+            return ENCODE_ROWS
+        return min(ENCODE_ROWS, Locator.rows_at_once(self.posterior_))
 
     def _check_bayesian(self, what: str, wanted: bool) -> None:
         if wanted and self.latents != "bayesian":
@@ -287,6 +315,23 @@ class Inference(Settings, TransformerMixin):
 
     def _rows(self, X: Any) -> ArrayRows:
         return ArrayRows(check_rows(self, X, reset=False), self._dtype, self._device)
+
+
+def transform_together(model: Inference, X: NDArray[Any], ranks: Ranks, *, refine: int = 0) -> Array:
+    """`model.transform(X, refine=refine)`, of which each process finds its share. All of them get the whole.
+
+    No process reads more of X than its share. All must pass the same model and rows.
+    """
+    if ranks.world == 1:
+        return model.transform(X, refine=refine)
+    shape, block = (len(X), model.n_components_), model._rows_at_once(refine)
+    verbose, model.verbose = model.verbose, False  # one bar for all rounds, instead of one for each
+    try:
+        return rows_of_all(
+            ranks, lambda part: model.transform(X[part], refine=refine), shape, model.dtype, block=block, show=verbose
+        )
+    finally:
+        model.verbose = verbose
 
 
 @contextmanager

@@ -39,6 +39,7 @@ class Persistence(Settings, BaseEstimator):
     _SAVED: ClassVar[tuple[str, ...]] = (
         "n_features_in_",
         "batch_size_",
+        "encoder_noise_",
         "seed_",
         "history_",
         "image_shape_",
@@ -242,8 +243,8 @@ def _check_header(path: str | Path, header: Any, tensors: Tensors, cls: type[Per
         raise _wrong(path, "its tensor embedding is missing or has another shape")
     if isinstance(settings["init"], dict) and "array" in settings["init"] and "init" not in tensors:
         raise _wrong(path, "its tensor init is missing")
-    if type(settings["encoder_noise"]) not in (int, float):
-        raise _wrong(path, "its setting encoder_noise is no number")
+    if type(fitted["encoder_noise_"]) not in (int, float):
+        raise _wrong(path, "its encoder_noise_ is no number")
 
 
 def _check_shapes(path: str | Path, settings: ModelSettings, D: int, Q: int, state: Tensors) -> None:

@@ -45,6 +45,8 @@ class SASGP(AllRows):
         How much the decoder uses each dimension: the spread of the latents in it, in lengthscales of the kernel.
     active_set_size_, batch_size_ : int
         The sizes used; smaller than asked for if the data are few.
+    encoder_noise_ : float
+        The `encoder_noise` used, also if "auto" chose it.
     model_ : torch.nn.Module
         Encoder, kernel and noise as trained.
     posterior_ : Posterior

@@ -106,7 +106,7 @@ def check_settings(settings: Settings, N: int) -> None:
             check_count(name, getattr(settings, name))
     for name in ("learning_rate", "hyper_learning_rate")[settings.learning_rate is None :]:
         _check_number(name, getattr(settings, name), "a positive number", lambda x: 0 < x < math.inf)
-    _check_number("encoder_noise", settings.encoder_noise, "a number of at least 0", lambda x: 0 <= x < math.inf)
+    _check_encoder_noise(settings.encoder_noise)
     _check_number("validation_fraction", settings.validation_fraction, "a number between 0 and 1", lambda x: 0 < x < 1)
     _check_choice("latents", settings.latents, ("bayesian", "point"))
     _check_choice("noise", settings.noise, ("shared", "feature"))
@@ -224,6 +224,16 @@ def check_count(name: str, value: object, least: int = 1, also: str = "") -> Non
 def _check_number(name: str, value: object, expected: str, accepts: Callable[[Any], bool]) -> None:
     if not (isinstance(value, int | float | np.number) and accepts(value)):
         raise InputError(f"{name} must be {expected}. Got {value!r}.", argument=name)
+
+
+def _check_encoder_noise(value: object) -> None:
+    number = isinstance(value, int | float | np.number) and 0 <= value < math.inf
+    if not (number or (isinstance(value, str) and value == "auto")):
+        raise InputError(
+            f"encoder_noise must be 'auto' or a number of at least 0. Got {value!r}. Leave it out, and the number of "
+            "rows decides.",
+            argument="encoder_noise",
+        )
 
 
 def _check_choice(name: str, value: object, choices: Sequence[str], also: str = "") -> None:

@@ -14,7 +14,9 @@ from sasgp.data.images import planes
 from sasgp.models.base import LatentModel, ModelSettings
 from sasgp.models.encoders import Custom, Encoder, Network, Picture, Table
 
-__all__ = ["build", "noise_share"]
+__all__ = ["auto_noise", "build", "noise_share"]
+
+NOISE_ROWS = (10_000, 50_000)  # the most rows with all of the encoder's noise, and the fewest with none
 
 
 def build(settings: ModelSettings, D: int, Q: int) -> LatentModel:
@@ -36,6 +38,17 @@ def build_encoder(settings: ModelSettings, D: int, Q: int) -> Encoder:
         sizes, last = planes(settings.image_shape)
         picture = Picture(*sizes, last=last)
     return Network(D, Q, variance=settings.bayesian, by_feature=settings.by_feature, picture=picture)
+
+
+def auto_noise(n_rows: int) -> float:
+    """The encoder's noise for `encoder_noise="auto"`: 1 for few rows, 0 for many, linear in log N in between.
+
+    A network memorises few rows, and noise prevents it. Of many rows it cannot learn the single ones, and noise only
+    hides details. docs/measurements.md has the table that the two numbers were chosen by.
+    """
+    low, high = NOISE_ROWS
+    # s = log(high / N) / log(high / low), within [0, 1]
+    return min(1.0, max(0.0, math.log(high / n_rows) / math.log(high / low)))
 
 
 def noise_share(n_features: int, n_components: int) -> float:

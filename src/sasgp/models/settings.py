@@ -65,7 +65,8 @@ class Settings:
         Show progress.
     encoder_noise
         Noise on the encoder's input during training, in standard deviations of the decoder's noise (less if there are
-        few features). It keeps the encoder from memorising rows, so that new rows land where they belong.
+        few features). It keeps the encoder from memorising rows, so that new rows land where they belong. "auto": 1 for
+        up to 10 000 rows, then less the more there are, and 0 from 50 000 on.
     early_stopping
         Stop after this many epochs without improvement on held-out rows, and keep the best epoch. None: never.
     validation_fraction
@@ -95,7 +96,7 @@ class Settings:
     device: str = "auto"
     random_state: int | None = None
     verbose: bool = False
-    encoder_noise: float = 1.0
+    encoder_noise: float | Literal["auto"] = "auto"
     early_stopping: int | None = None
     validation_fraction: float = 0.1
     layout_weight: float = 0.0

@@ -1,16 +1,16 @@
-"""Several processes that train one model: torch.distributed, gloo on CPUs and nccl on CUDA.
+"""Several processes that work together: torch.distributed, gloo on CPUs and nccl on CUDA.
 
     torchrun --nproc-per-node 2 -m sasgp fit mnist --out runs/mnist
 
-Every process runs the same program and takes its own batch in each step. Gradients are averaged by one all-reduce of a
-flat buffer, which also carries the loss and the request for a pause. torch's DistributedDataParallel would start to
-send before the backward pass ends. But sending takes only a few per cent of a step on CPUs, and this way the loop needs
-no second kind of model.
+In training, every process runs the same program and takes its own batch in each step. Gradients are averaged by one
+all-reduce of a flat buffer, which also carries the loss and the request for a pause. torch's DistributedDataParallel
+would start to send before the backward pass ends. But sending takes only a few per cent of a step on CPUs, and this way
+the loop needs no second kind of model. `sasgp.training.shares` shares rows out.
 """
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from importlib import import_module
 
@@ -20,20 +20,36 @@ from torch import Tensor
 
 from sasgp.training.loop import Alone, Ranks
 
-__all__ = ["Group", "RankError", "agreed", "anywhere", "joined", "same_everywhere"]
+__all__ = [
+    "FailedElsewhereError",
+    "Group",
+    "RankError",
+    "agreed",
+    "anywhere",
+    "failing_together",
+    "joined",
+    "meet",
+    "same_everywhere",
+]
 
 TIMEOUT = timedelta(minutes=10)  # for a process that runs but does not answer; one that dies is noticed at once
+RESUME = "Start all of them again from the last checkpoint; their number may change."
 
 
 class RankError(RuntimeError):
     """Another process of the group is gone or does not answer."""
 
 
-class Group:
-    """The processes of torch's default group."""
+class FailedElsewhereError(RuntimeError):
+    """Another process of the group has failed. It says why, so that this one has nothing to add."""
 
-    def __init__(self) -> None:
-        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+
+class Group:
+    """The processes of torch's default group. `again` says what to do if one of them is lost."""
+
+    def __init__(self, again: str = RESUME) -> None:
+        self.rank, self.world, self.again = dist.get_rank(), dist.get_world_size(), again
+        self.device = torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")  # of what is sent
 
     def mean_(self, tensors: Sequence[Tensor]) -> None:
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
@@ -49,7 +65,11 @@ class Group:
 
     def from_first_(self, tensor: Tensor) -> None:
         """Replace a tensor with that of rank 0."""
-        self._try(lambda: dist.broadcast(tensor, 0))
+        self.from_(tensor, 0)
+
+    def from_(self, tensor: Tensor, rank: int) -> None:
+        """Replace a tensor with that of a rank."""
+        self._try(lambda: dist.broadcast(tensor, rank))
 
     def _try(self, collective: object) -> None:
         assert callable(collective)
@@ -57,21 +77,23 @@ class Group:
             collective()
         except RuntimeError as error:  # gloo: "Connection closed by peer"; also torch's DistBackendError
             raise RankError(
-                f"One of the {self.world} processes that train together is gone: rank {self.rank} got no answer. The "
+                f"One of the {self.world} processes that work together is gone: rank {self.rank} got no answer. The "
                 f"other process was killed, failed (see its own message), or did not answer for "
-                f"{TIMEOUT.total_seconds() / 60:g} minutes. Start all of them again from the last checkpoint; their "
-                f"number may change. ({str(error).splitlines()[0]})"
+                f"{TIMEOUT.total_seconds() / 60:g} minutes. {self.again} ({str(error).splitlines()[0]})"
             ) from error
 
 
 @contextmanager
-def joined(device: torch.device) -> Iterator[Ranks]:
-    """The group of this process: torch's group if there is one, else that of torchrun, else the process alone."""
+def joined(device: torch.device, again: str = RESUME) -> Iterator[Ranks]:
+    """The group of this process: torch's group if there is one, else that of torchrun, else the process alone.
+
+    `again` ends the message of the error if a process is lost: it says what to do.
+    """
     if not dist.is_available():
         yield Alone()
         return
     if dist.is_initialized():
-        yield Group() if dist.get_world_size() > 1 else Alone()
+        yield Group(again) if dist.get_world_size() > 1 else Alone()
         return
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
         yield Alone()
@@ -84,7 +106,7 @@ def joined(device: torch.device) -> Iterator[Ranks]:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
     try:
-        group = Group()
+        group = Group(again)
         yield group
         # All leave together, because the others still use the store that rank 0 keeps
         group.sum_(torch.zeros((), device=device))
@@ -116,3 +138,33 @@ def anywhere(ranks: Ranks, flag: bool, device: torch.device) -> bool:
     tensor = torch.tensor(float(flag), device=device)
     ranks.sum_(tensor)
     return bool(tensor)
+
+
+def meet(ranks: Ranks, *, failed: bool = False) -> None:
+    """Wait for the other processes. Raises FailedElsewhereError if one has failed, except in the lowest rank that has.
+
+    Inside `failing_together`, this must come right before every exchange of data: a process that has failed does not
+    take part in the exchange, but it comes to the meeting.
+    """
+    if not isinstance(ranks, Group):
+        return
+    failures = torch.zeros(ranks.world, device=ranks.device)
+    failures[ranks.rank] = float(failed)
+    ranks.sum_(failures)
+    first = next((rank for rank, failure in enumerate(failures.tolist()) if failure), None)
+    if first is not None and not (failed and first == ranks.rank):
+        raise FailedElsewhereError(f"Rank {first} has failed and says why.")
+
+
+@contextmanager
+def failing_together(ranks: Ranks) -> Iterator[None]:
+    """If the block fails in one process, it fails in all: one raises its error, the others FailedElsewhereError."""
+    try:
+        yield
+    except (RankError, FailedElsewhereError):  # the others are gone, or know already
+        raise
+    except Exception:
+        with suppress(RankError):  # if the others are gone, this error is the one that helps
+            meet(ranks, failed=True)
+        raise
+    meet(ranks)
