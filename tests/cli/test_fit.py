@@ -193,9 +193,6 @@ def test_overwrite_replaces_the_run_and_nothing_else(home, here, sasgp, error):
     before = Path("run/model.safetensors").read_bytes()
     assert "--overwrite" in error(*data)
     assert Path("run/model.safetensors").read_bytes() == before
-    images = np.load(home / "images.npy")
-    SASGP.load("run/model.safetensors").build_index(images.reshape(len(images), -1)).save("run/model.safetensors")
-    assert Path("run/model.neighbours.safetensors").exists()
     sasgp(*data, "--overwrite", "--random-state", "1")
     assert Path("run/model.safetensors").read_bytes() != before
     assert {file.name for file in Path("run").iterdir()} == {*runs.FILES, "notes.txt"}

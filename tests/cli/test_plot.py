@@ -7,17 +7,21 @@ import numpy as np
 from sasgp import SASGP
 
 
-def test_plot_draws_what_is_asked_for(home, here, sasgp):
-    everything = {"latent.png", "grid.png", "curve.png", "reconstructions.png", "relevance.png"}
-    for run in ("run", "pictures"):
-        sasgp("plot", home / run, "--out", f"figures/{run}")
+def test_plot_draws_what_is_asked_for(home, here, sasgp, error):
+    everything = {"latent.png", "grid.png", "curve.png", "relevance.png"}
+    for run, data in (("run", "table.csv"), ("pictures", "images.npy")):
+        said = sasgp("plot", home / run, "--out", f"figures/{run}")
+        assert "--reconstructions needs rows, and a model keeps none. Add --data." in said
         assert {file.name for file in Path(f"figures/{run}").iterdir()} == everything
+        sasgp("plot", home / run, "--data", home / data, "--reconstructions", "--out", f"figures/{run}")
+        assert {file.name for file in Path(f"figures/{run}").iterdir()} == everything | {"reconstructions.png"}
     for flag in everything:
         flag = flag.removesuffix(".png")
         sasgp("plot", home / "run", f"--{flag}", "--out", flag)
         assert [file.name for file in Path(flag).iterdir()] == [f"{flag}.png"]
     sasgp("plot", home / "run", "--data", home / "table.csv", "--labels", "species", "--reconstructions", "--out", "d")
     assert Path("d/reconstructions.png").read_bytes().startswith(b"\x89PNG")
+    assert "Add --data" in error("plot", home / "run", "--reconstructions", "--out", "d")
 
 
 def test_a_figure_that_a_kernel_does_not_have_is_left_out_unless_asked_for(here, sasgp, error):

@@ -60,10 +60,12 @@ def test_dropping_them_changes_little(model, surface):
 
 
 def test_a_second_fit_forgets_the_first(surface):
-    model = SASGP(**SETTINGS | {"max_epochs": 2, "support_size": 40}).fit(surface).add_supports(surface)
-    model.build_index(surface)
+    settings = SETTINGS | {"max_epochs": 2, "support_size": 40}
+    model = SASGP(**settings).fit(surface).update(surface[:50])
     model.fit(surface[:, :3])
-    assert not {"supports_", "neighbours_"} & set(vars(model))
+    fresh = SASGP(**settings).fit(surface[:, :3])
+    assert len(model.embedding_) == model.sums_.n_rows == len(surface)
+    np.testing.assert_array_equal(model.predict(fresh.embedding_), fresh.predict(fresh.embedding_))
     assert model.transform(surface[:3, :3], refine=2).shape == (3, model.n_components_)
     state = np.random.RandomState(0)
     seeds = [SASGP(**SETTINGS | {"max_epochs": 1, "random_state": state}).fit(surface).seed_ for _ in range(2)]

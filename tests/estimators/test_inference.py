@@ -25,18 +25,19 @@ AMPLITUDE, LENGTHSCALE, NOISE = 1.3, 0.7, 0.05
 
 
 def decoder(rng, Q=2, D=6, S=40, dtype=DOUBLE):
-    """A posterior of a smooth random function, and rows from it."""
+    """A posterior of a smooth random function, new rows from it, and the rows that it is given."""
     kernel = ScaleKernel(RBFKernel()).to(dtype)
     kernel.outputscale, kernel.base_kernel.lengthscale = AMPLITUDE, LENGTHSCALE
     Z, W = torch.randn(S + 15, Q, generator=rng, dtype=DOUBLE), torch.randn(Q, D, generator=rng, dtype=DOUBLE)
     X = torch.sin(1.5 * Z @ W) + math.sqrt(NOISE) * torch.randn(S + 15, D, generator=rng, dtype=DOUBLE)
     noise = torch.tensor(NOISE, dtype=dtype)
-    return given_rows(kernel, noise, Z[:S].to(dtype), X[:S].to(dtype), X[:S].mean(0).to(dtype)), X[S:].to(dtype)
+    given, new = X[:S].to(dtype), X[S:].to(dtype)
+    return given_rows(kernel, noise, Z[:S].to(dtype), given, X[:S].mean(0).to(dtype)), new, given
 
 
-def log_joint_on_grid(posterior, X, grid):
+def log_joint_on_grid(posterior, given, X, grid):
     """log p(x|z) + log p(z) [M, G] for every z of a grid: kernel by loops, a dense inverse, scipy's Gaussians."""
-    Z, S = posterior.Z.double().numpy(), posterior.X.double().numpy()
+    Z, S = posterior.Z.double().numpy(), given.double().numpy()
     centre = posterior.mean.double().numpy()
 
     def gram(A, B):
@@ -60,16 +61,16 @@ def square(n, half=5.0, Q=2):
 # ---- starts ----
 
 
-def test_support_starts_are_the_support_points_of_highest_joint_density(rng):
-    posterior, X = decoder(rng)
+def test_starts_are_the_positions_of_highest_joint_density(rng):
+    posterior, X, _ = decoder(rng)
     every = torch.stack([gp_refine.log_joint(posterior, X, z.expand(len(X), -1)) for z in posterior.Z], 1)  # [M, S]
     expected = posterior.Z[every.topk(gp_refine.N_STARTS, dim=1).indices]
-    assert_close(gp_refine.SupportStarts(posterior)(X), expected)
+    assert_close(gp_refine.PositionStarts(posterior)(X), expected)
 
 
-def test_fewer_support_points_than_starts(rng):
-    posterior, X = decoder(rng, S=2)
-    assert gp_refine.SupportStarts(posterior)(X).shape == (15, 2, 2)
+def test_fewer_positions_than_starts(rng):
+    posterior, X, _ = decoder(rng, S=2)
+    assert gp_refine.PositionStarts(posterior)(X).shape == (15, 2, 2)
 
 
 # ---- refinement ----
@@ -78,7 +79,7 @@ def test_fewer_support_points_than_starts(rng):
 @pytest.mark.parametrize("dtype", [torch.float32, DOUBLE])
 @pytest.mark.parametrize("steps", [0, 1, 12])
 def test_refined_rows_are_never_below_a_start(rng, dtype, steps):
-    posterior, X = decoder(rng, dtype=dtype)
+    posterior, X, _ = decoder(rng, dtype=dtype)
     starts = torch.randn(len(X), 5, 2, generator=rng, dtype=DOUBLE).to(dtype)
     before = torch.stack([gp_refine.log_joint(posterior, X, starts[:, i]) for i in range(5)], 1).max(1).values
     after = gp_refine.log_joint(posterior, X, gp_refine.refine(posterior, X, starts, steps))
@@ -90,9 +91,9 @@ def test_refined_rows_are_never_below_a_start(rng, dtype, steps):
 
 
 def test_refinement_arrives_at_the_top_of_a_grid(rng):
-    posterior, X = decoder(rng)
+    posterior, X, given = decoder(rng)
     grid, _ = square(201, 4)  # steps of .04: within ½·(.02²·2)·curvature of the top between its points
-    best = log_joint_on_grid(posterior, X, grid).max(1)
+    best = log_joint_on_grid(posterior, given, X, grid).max(1)
     locate = inference.Locator(_Far(), posterior, steps=80)
     found = gp_refine.log_joint(posterior, X, locate(X, torch.arange(len(X)))[0])
     assert (found.numpy() >= best - 0.02).all()
@@ -100,7 +101,7 @@ def test_refinement_arrives_at_the_top_of_a_grid(rng):
 
 @pytest.mark.parametrize("weight", [0.5, 5.0, 500.0])
 def test_a_row_that_pays_for_leaving_arrives_at_the_top_near_its_encoder(rng, weight):
-    posterior, X = decoder(rng)
+    posterior, X, _ = decoder(rng)
     places = posterior.Z[torch.arange(len(X))]
     locate = inference.Locator(_Near(places), posterior, steps=1000, weight=weight)
     found = locate(X, torch.arange(len(X)))[0]
@@ -138,7 +139,7 @@ class _Far(Encoder):
 
 
 def test_laplace_is_the_inverse_of_the_curvature(rng):
-    posterior, X = decoder(rng)
+    posterior, X, _ = decoder(rng)
     Z = inference.Locator(_Far(), posterior, steps=200)(X, torch.arange(len(X)))[0]
     F = gp_refine.laplace(posterior, X, Z)
     for x, z, f in zip(X, Z, F, strict=True):
@@ -150,7 +151,7 @@ def test_laplace_is_the_inverse_of_the_curvature(rng):
 
 
 def test_laplace_is_never_wider_than_the_prior(rng):
-    posterior, X = decoder(rng)
+    posterior, X, _ = decoder(rng)
     Z = 2 * torch.randn(len(X), 2, generator=rng, dtype=DOUBLE)  # anywhere: saddles and slopes
     F = gp_refine.laplace(posterior, X, Z)
     assert torch.isfinite(F).all()
@@ -162,10 +163,10 @@ def test_laplace_is_never_wider_than_the_prior(rng):
 
 @pytest.mark.parametrize("Q", [1, 2])
 def test_log_evidence_approaches_quadrature_from_below(rng, Q):
-    posterior, X = decoder(rng, Q=Q)
+    posterior, X, given = decoder(rng, Q=Q)
     grid, cell = square(4001 if Q == 1 else 241, Q=Q)
-    exact = logsumexp(log_joint_on_grid(posterior, X, grid), axis=1) + cell
-    top = gp_refine.refine(posterior, X, gp_refine.SupportStarts(posterior)(X), 12)
+    exact = logsumexp(log_joint_on_grid(posterior, given, X, grid), axis=1) + cell
+    top = gp_refine.refine(posterior, X, gp_refine.PositionStarts(posterior)(X), 12)
     F = gp_refine.laplace(posterior, X, top)
 
     def estimate(n, seed):
@@ -179,10 +180,10 @@ def test_log_evidence_approaches_quadrature_from_below(rng, Q):
 
 def test_log_evidence_is_unbiased_in_the_density(rng):
     # E[1/K Σ p(x, z_k)/q(z_k)] = p(x) for every K, here K=2: the mean over 1000 draws is within 4 standard errors
-    posterior, X = decoder(rng, Q=1)
+    posterior, X, given = decoder(rng, Q=1)
     X = X[:1]
     grid, cell = square(4001, Q=1)
-    exact = math.exp(float(logsumexp(log_joint_on_grid(posterior, X, grid), axis=1)[0] + cell))
+    exact = math.exp(float(logsumexp(log_joint_on_grid(posterior, given, X, grid), axis=1)[0] + cell))
     # Anywhere: the estimate's mean does not depend on where the samples are
     Z, F = torch.full((1, 1), 0.5, dtype=DOUBLE), torch.full((1, 1, 1), 0.8, dtype=DOUBLE)
     epsilon = torch.randn(2000, 1, generator=rng, dtype=DOUBLE)

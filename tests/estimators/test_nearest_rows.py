@@ -183,12 +183,6 @@ def test_scores_from_neighbours_are_not_integrated(model, X, n_samples):
     assert info.value.argument == "n_samples"
 
 
-def test_support_sets_and_neighbours_exclude_each_other(model, X):
-    with pytest.raises(InputError, match="Choose one") as info:
-        model.predict(model.embedding_[:2], n_supports=2, neighbours=5, data=X[:N])
-    assert info.value.argument == "n_supports"
-
-
 def test_only_gaussian_processes_have_nearest_rows():
     with pytest.raises(TypeError, match="neighbours"):
         VAE().predict([[0.0, 0.0]], neighbours=5)  # type: ignore[call-arg]

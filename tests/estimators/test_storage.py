@@ -91,7 +91,7 @@ def test_any_tool_can_look_into_the_file(path: Path) -> None:
     with safetensors.safe_open(path, "pt") as file:
         metadata = file.metadata()
     assert metadata.keys() == {"format", "version", "header", "checksum"}
-    assert (metadata["format"], metadata["version"]) == ("sasgp", "2")
+    assert (metadata["format"], metadata["version"]) == ("sasgp", "3")
     assert json.loads(metadata["header"]) == HEADER
 
 
@@ -249,7 +249,7 @@ def test_any_flipped_byte(path: Path) -> None:
             # one bit; the case of a letter; a space into a tab, which JSON does not tell apart; all bits
             for flip in 1, 0x20, ord(" ") ^ ord("\t"), 0xFF:
                 os.pwrite(file.fileno(), bytes([byte ^ flip]), place)
-                refused(path, "sasgp wrote|newer sasgp")
+                refused(path, "sasgp wrote|newer sasgp|development version of sasgp")
             os.pwrite(file.fileno(), bytes([byte]), place)
     assert read(path)[0] == HEADER
 
@@ -343,7 +343,7 @@ def test_newer_format(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "VERSION", 7)
     write(path, HEADER, TENSORS)
     monkeypatch.undo()
-    refused(path, r"was written by a newer sasgp \(format 7, this one reads 2\). Upgrade sasgp")
+    refused(path, r"was written by a newer sasgp \(format 7, this one reads 3\). Upgrade sasgp")
 
 
 @pytest.mark.parametrize("header", ["[]", "NaN", "{", "[" * 200_000, None])

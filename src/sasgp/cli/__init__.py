@@ -1,6 +1,7 @@
 """The command line.
 
     sasgp fit digits --out runs/digits
+    sasgp update runs/digits more.csv
     sasgp embed runs/digits new.csv --out latents.csv
     sasgp decode runs/digits latents.csv --out decoded.npz
     sasgp sample runs/digits -n 25 --out samples.png
@@ -24,7 +25,7 @@ from io import TextIOWrapper
 from cyclopts import CycloptsError
 
 # Each of these modules registers its command with the application
-from sasgp.cli import decode, embed, evaluate, evidence, explore, fit, plot, sample  # noqa: F401
+from sasgp.cli import decode, embed, evaluate, evidence, explore, fit, plot, sample, update  # noqa: F401
 from sasgp.cli.arguments import LINE, app
 from sasgp.cli.fit_options import DEFAULTS
 from sasgp.cli.messages import in_options

@@ -42,8 +42,8 @@ def evaluate(
         Decode every row from this many training rows, those nearest to its z, instead of from the trained decoder. 128
         to 512 are best in more than about three dimensions.
     train
-        The data that the model was trained on, for --neighbours. By default they are read from where the run found
-        them.
+        The data that the model was trained on, for --neighbours. By default they are read from where the run and its
+        updates found them. After an update, it is one file: the rows that the run was made from, then the new ones.
     """
     from sasgp.evaluation import ReconstructionSums, reconstruction_sums, structure, tidy_labels
 
@@ -81,7 +81,7 @@ def _accuracy(known: "Embedding | None", Z: Any, y: Any) -> tuple[dict[str, floa
     """Accuracy of nearest neighbours, and in words among which rows they are."""
     from sasgp.evaluation import are_classes, knn, knn_cross_validated
 
-    trained = None if known is None else known.only("train")
+    trained = None if known is None else known.only("train").labelled()
     if trained is not None and are_classes(trained.labels):
         return knn(trained.Z, trained.labels, Z, y), "neighbours among the run's training rows"
     return knn_cross_validated(Z, y), "neighbours among these rows, in 5-fold cross-validation"

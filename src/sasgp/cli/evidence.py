@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from sasgp.cli.arguments import Data, Json, Labels, Model, app, check_seed
-from sasgp.cli.loading import is_source, load_data, load_model
+from sasgp.cli.loading import is_source, load_data, load_model, training_rows
 from sasgp.cli.pictures import save_figure
 from sasgp.cli.printing import Line, show
 from sasgp.errors import InputError
@@ -138,7 +138,10 @@ def _rows(
         raise InputError(f"evidence needs data, and {run.model} does not say which it was trained on. Add DATA.")
     dataset, known = load_data(source, labels, estimator, run), run.embedding()
     X, which, chosen, Z = dataset.X, f"all of {dataset.name}", None, None
-    if known is not None and is_source(run, source):
+    if run.updates and is_source(run, source):
+        X, which = training_rows(estimator, run, source), "the training rows"
+        Z = estimator.embedding_ if estimator.encoder == "table" else None
+    elif known is not None and is_source(run, source):
         train = known.only("train").rows
         if len(train) == len(estimator.embedding_) and train.max(initial=-1) < len(X):
             which, chosen = "the training rows", train

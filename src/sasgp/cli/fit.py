@@ -111,13 +111,14 @@ def _run(request: Request, out: Path | None, resumed: bool, open_: bool) -> None
     _show_pictures(out, open_)
 
 
-def _draw(estimator: "SASGP", embedding: "Embedding", dataset: "Dataset", run: Path) -> None:
-    """Write the pictures of a run and its page."""
+def _draw(estimator: "SASGP", embedding: "Embedding", dataset: "Dataset", run: Path, *, with_rows: bool = True) -> None:
+    """Write the pictures of a run and its page, which shows rows if the data set has all of them."""
     from sasgp.cli import files, runs
 
     draw_run(estimator, embedding, dataset, run)
     with files.replacing(run / runs.EXPLORER) as file:
-        explorer_page(estimator, embedding, dataset, dataset.name).save(file)
+        about = None if with_rows else runs.find(run)
+        explorer_page(estimator, embedding, dataset if with_rows else None, dataset.name, about).save(file)
 
 
 def _draw_again(out: Path, open_: bool) -> bool:
@@ -138,7 +139,7 @@ def _draw_again(out: Path, open_: bool) -> bool:
         dataset = replace(load_data(run.source, None, estimator, run), image_shape=run.image_shape)
         embedding = known_embedding(estimator, run)
         embedding = replace(embedding, Z=embedding.Z.astype(estimator.embedding_.dtype))  # as when it was written
-        _draw(estimator, embedding, dataset, run.folder)
+        _draw(estimator, embedding, dataset, run.folder, with_rows=not run.updates)
     _show_pictures(out, open_)
     return True
 

@@ -114,7 +114,10 @@ def known_embedding(estimator: "SASGP", run: "RunFolder") -> "Embedding":
     known = run.embedding()
     if known is None:
         return Embedding(np.arange(len(estimator.embedding_)), estimator.embedding_, None)
-    return replace(known, labels=None if known.labels is None else parse_labels(known.labels.tolist()))
+    if known.labels is None:
+        return known
+    labels = ["no label" if label == "" else label for label in known.labels.tolist()]
+    return replace(known, labels=parse_labels(labels))
 
 
 def rows_to_evaluate(
@@ -123,7 +126,10 @@ def rows_to_evaluate(
     """Rows that the model was not trained on, as far as that is known: X, y, and in words which rows they are."""
     if dataset.X_test is not None:
         return dataset.X_test, dataset.y_test, f"the test split of {dataset.name}"
-    if known is None or run.source != str(Path(source).expanduser().resolve()) or len(known.rows) != len(dataset.X):
+    place = str(Path(source).expanduser().resolve())
+    if any(update["file"] == place for update in run.updates):
+        return dataset.X, dataset.y, "the rows that `sasgp update` added"
+    if known is None or run.source != place or len(known.rows) - run.n_added != len(dataset.X):
         return dataset.X, dataset.y, "all rows of the file"
     rows = known.only("test").rows
     if not len(rows):
@@ -142,10 +148,17 @@ def training_rows(model: "SASGP", run: "RunFolder", source: str) -> Any:
     X, known, N = load_data(source, None, model, run).X, run.embedding(), len(model.embedding_)
     if len(X) == N or known is None:
         return X
-    rows = known.only("train").rows
+    rows, n_added = known.only("train").rows, run.n_added
+    if n_added and len(rows) == N and rows.max() >= len(X) and is_source(run, source):
+        rows, N = rows[:-n_added], N - n_added
+    else:
+        n_added = 0
     if len(rows) != N or rows.max() >= len(X):
         return X  # the model's own check says what is wrong
-    return X[:N] if (rows == np.arange(N)).all() else take_rows(X, rows)  # no copy of what is on disk
+    X = X[:N] if (rows == np.arange(N)).all() else take_rows(X, rows)  # no copy of what is on disk
+    if not n_added:
+        return X
+    return np.concatenate([X, *(load_data(update["file"], None, model, run).X for update in run.updates)])
 
 
 def feature_names(run: "RunFolder", model: "SASGP") -> list[str]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sasgp.estimators import SASGP
     from sasgp.explorer import Explorer
 
-__all__ = ["draw_run", "drawn", "explorer_page", "open_page", "save_figure"]
+__all__ = ["draw_latent", "draw_run", "drawn", "explorer_page", "open_page", "save_figure"]
 
 MAX_POINTS = 60_000  # in a picture
 
@@ -32,18 +32,26 @@ def drawn(embedding: "Embedding") -> "Embedding":
 def draw_run(estimator: "SASGP", embedding: "Embedding", dataset: "Dataset", run: Path) -> None:
     """Write latent.png and loss.png of a run."""
     from sasgp import plots
-    from sasgp.cli import runs
+    from sasgp.cli import files, runs
+
+    with files.replacing(run / runs.LATENT) as file:
+        draw_latent(estimator, embedding, dataset.image_shape, dataset.name, file)
+    save_figure(plots.training_curve(estimator.history_, title=dataset.name), run / runs.LOSS)
+
+
+def draw_latent(
+    estimator: "SASGP", embedding: "Embedding", shape: tuple[int, ...] | None, title: str, file: Path
+) -> None:
+    """Write the picture of the latent space, with decoded images in it if rows have the shape of images."""
+    from sasgp import plots
     from sasgp.data.images import is_image_shape
 
     points = drawn(embedding)
-    shape = dataset.image_shape
     if shape is not None and is_image_shape(shape):
-        latent = plots.latent_with_images(estimator, shape, points.Z, points.labels, title=dataset.name)
+        figure = plots.latent_with_images(estimator, shape, points.Z, points.labels, title=title)
     else:
-        latent = plots.latent_space(estimator, points.Z, points.labels, title=dataset.name)
-    loss = plots.training_curve(estimator.history_, title=dataset.name)
-    for name, figure in ((runs.LATENT, latent), (runs.LOSS, loss)):
-        save_figure(figure, run / name)
+        figure = plots.latent_space(estimator, points.Z, points.labels, title=title)
+    figure.savefig(file, dpi=DPI)
 
 
 def save_figure(figure: "Figure", path: Path) -> None:

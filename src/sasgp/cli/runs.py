@@ -2,10 +2,10 @@
 
 | file | holds |
 |---|---|
-| model.safetensors | the trained model, with the training rows that it is conditioned on |
-| embedding.csv | one line per row of the data: row, z0, z1, …, label (if there are labels), split |
+| model.safetensors | the trained model, with its sums over the training rows |
+| embedding.csv | one line per row of the data: row, z0, z1, …, label (if there are labels), split; then one line per row of each update, whose numbers go on |
 | history.jsonl | one line per epoch |
-| run.json | where the data came from, image shape, column names, command, versions, test metrics |
+| run.json | where the data came from, image shape, column names, command, versions, test metrics, updates |
 | latent.png, loss.png | pictures of the latent space and of training |
 | explorer.html | a page to explore the latent space in a browser |
 """
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from sasgp.cli import unfinished
 from sasgp.cli.files import missing_folders, remove_empty, same_file, writable
 from sasgp.data.files import real_path
+from sasgp.data.labels import parse_labels
 from sasgp.errors import InputError
 
 __all__ = ["Embedding", "RunFolder", "check_inputs", "check_new", "find", "lacks_pictures", "written"]
@@ -45,6 +46,7 @@ Array = NDArray[Any]
 def check_new(path: Path, *, overwrite: bool) -> None:
     """Raise InputError if a run cannot be written to the folder. Leaves nothing behind."""
     path = real_path(path)
+    unfinished.complete(path)
     if path.exists() and not path.is_dir():
         raise InputError(f"--out must be a folder, but {path} is a file. Choose another name.")
     if path.is_dir() and not overwrite:
@@ -135,6 +137,27 @@ class Embedding:
         order = np.argsort(rows, kind="stable") if by_row else np.arange(len(rows))
         return Embedding(rows[order], Z[order], None if labels is None else labels[order], split[order])
 
+    def followed_by(self, Z: Array, labels: Array | None) -> "Embedding":
+        """These latents and those of new training rows, whose numbers go on from the last.
+
+        If these have labels and the new rows have none, their label is empty, or NaN where labels are numbers.
+        """
+        start, known = int(self.rows.max(initial=-1)) + 1, self.labels
+        if known is not None:
+            numbers = parse_labels(known.tolist()).dtype.kind == "f"
+            new = np.full(len(Z), "nan" if numbers else "") if labels is None else labels.astype(np.str_)
+            known = np.concatenate([known.astype(np.str_), new])
+        split = None if self.split is None else np.concatenate([self.split, np.full(len(Z), TRAIN)])
+        rows = np.concatenate([self.rows, np.arange(start, start + len(Z))])
+        return Embedding(rows, np.concatenate([self.Z, Z]), known, split)
+
+    def labelled(self) -> "Embedding":
+        """Without the rows that have an empty label."""
+        if self.labels is None or (chosen := np.flatnonzero(self.labels != "")).size == len(self.labels):
+            return self
+        split = None if self.split is None else self.split[chosen]
+        return Embedding(self.rows[chosen], self.Z[chosen], self.labels[chosen], split)
+
     def only(self, split: str) -> "Embedding":
         chosen = np.flatnonzero(self.split == split)
         return Embedding(self.rows[chosen], self.Z[chosen], None if self.labels is None else self.labels[chosen])
@@ -198,6 +221,17 @@ class RunFolder:
         """The --labels of training: a column, or the path of a file."""
         return self.info.get("data", {}).get("labels")
 
+    @property
+    def updates(self) -> Sequence[Mapping[str, Any]]:
+        """What `sasgp update` added, in that order: file, rows, date and missed_share of each."""
+        updates: Sequence[Mapping[str, Any]] = self.info.get("updates", ())
+        return updates
+
+    @property
+    def n_added(self) -> int:
+        """The number of rows that were added after training."""
+        return sum(update["rows"] for update in self.updates)
+
     def embedding(self) -> Embedding | None:
         if self.folder is None or not (self.folder / EMBEDDING).exists():
             return None
@@ -223,6 +257,12 @@ def _check_info(info: Any) -> None:
     for name in ("name", "source", "labels"):
         if not isinstance(data.get(name), str | None):
             raise ValueError(f"{name} is no text")
+    updates = info.get("updates", [])
+    if not isinstance(updates, list) or not all(
+        isinstance(update, dict) and isinstance(update.get("file"), str) and type(update.get("rows")) is int
+        for update in updates
+    ):
+        raise ValueError("updates is no list of files and their rows")
 
 
 def find(path: Path) -> RunFolder:
@@ -230,6 +270,7 @@ def find(path: Path) -> RunFolder:
     path = path.expanduser()
     if not path.is_dir():
         return RunFolder(path)  # if something is wrong with the file, reading it will say so
+    unfinished.complete(real_path(path))
     if not (path / MODEL).is_file():
         unfinished.check_finished(path)
         raise InputError(

@@ -14,20 +14,33 @@ import json
 import os
 import shlex
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from sasgp.cli.files import missing_folders, remove_empty, writable
-from sasgp.data.files import real_path, replacing
+from sasgp.data.files import real_path, replacing, sync
 from sasgp.errors import InputError
 from sasgp.training.progress import rank_of_process
 
-__all__ = ["FOLDER", "Work", "begun", "check_finished", "check_not_begun", "request"]
+__all__ = [
+    "FOLDER",
+    "Work",
+    "begun",
+    "check_finished",
+    "check_not_begun",
+    "check_replaceable",
+    "complete",
+    "held",
+    "replaced",
+    "request",
+]
 
 FREE = ("device", "verbose")  # options that do not change the result, so that a resumed run may have others
 FOLDER, INFO, HISTORY, LOCK = "unfinished", "run.json", "history.jsonl", "lock"
+NEW, READY = "update.new", "update"  # folders for the new files of a finished run, while they are written and whole
 
 
 class Work:
@@ -73,7 +86,7 @@ def check_finished(run: Path) -> None:
 def check_not_begun(out: Path) -> None:
     """Raise InputError if another run in the folder is training or was interrupted."""
     path = real_path(out)
-    if (path / FOLDER).is_dir() and _is_ours(path / FOLDER):
+    if (path / FOLDER).is_dir() and not (path / FOLDER / NEW).is_dir() and _is_ours(path / FOLDER):
         raise InputError(f"{path} holds a run that is not finished. {_how(path)}, or add --overwrite to start again.")
 
 
@@ -91,7 +104,8 @@ def _is_ours(folder: Path) -> bool:
     try:
         info = json.loads((folder / INFO).read_text(encoding="utf-8"))
     except FileNotFoundError:  # its process was killed before it wrote anything else
-        return all(file.name == LOCK or file.name.startswith(f".{Path(INFO).stem}.") for file in folder.iterdir())
+        ours = (LOCK, NEW, READY)
+        return all(file.name in ours or file.name.startswith(f".{Path(INFO).stem}.") for file in folder.iterdir())
     except (OSError, ValueError):
         return False
     return isinstance(info, dict) and {"data", "model", "command"} <= info.keys()
@@ -111,7 +125,8 @@ def _locked(folder: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(
-                f"Another process is training the run in {folder.parent}. Wait until it ends, or stop it first."
+                f"Another process is training or updating the run in {folder.parent}. Wait until it ends, or stop it "
+                "first."
             ) from None
         except OSError:  # some network file systems have no locks
             pass
@@ -203,6 +218,82 @@ def begun(out: Path, asked: Mapping[str, Any], *, resumed: bool) -> Iterator[Wor
                 error.add_note(f"The last checkpoint is complete. {work.how}.")
             raise
         _discard(work, [])
+
+
+# ---------------------------------------------------------------------------------------------------- updates
+
+
+@contextmanager
+def held(run: Path) -> Iterator[Path]:
+    """Lock a finished run, as training does, and make a folder for the files that are to replace its own.
+
+    Whatever the moment that a process is killed at, a run is the old one or the new one: see `replaced`.
+    """
+    complete(run)
+    check_replaceable(run)
+    folder = run / FOLDER
+    folder.mkdir(exist_ok=True)
+    with _locked(folder):
+        if (folder / INFO).exists():
+            raise InputError(f"{run} holds a run that is not finished. {_how(run)} first.")
+        if (folder / READY).is_dir():  # its process was killed after `complete` looked
+            _move(run)
+        _clear(folder)
+        try:
+            (folder / NEW).mkdir()
+            yield folder / NEW
+        finally:
+            if not (folder / READY).is_dir():  # otherwise `complete` goes on
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def replaced(new: Path) -> Iterator[None]:
+    """Let the files in the folder of `held` replace those of the run, if the block ends without an error.
+
+    One rename of the folder decides: before it the run is the old one, after it the new one. Then the files are moved
+    to their places. If the process is killed meanwhile, the next command that reads the run moves the rest.
+    """
+    yield
+    run = new.parents[1]
+    for file in new.iterdir():
+        if (run / file.name).exists():
+            shutil.copymode(run / file.name, file)
+    new.rename(new.with_name(READY))
+    with suppress(OSError):  # Windows cannot open a folder
+        sync(new.parent)
+    _move(run)
+
+
+def complete(run: Path) -> None:
+    """Finish an update whose process was killed while it moved its files."""
+    ready = run / FOLDER / READY
+    for wait in (0.1, 0.3, 1.0, 3.0, None):  # the moves take no time, if another process is at it
+        if not ready.is_dir():
+            return
+        try:
+            with _locked(ready.parent):
+                _move(run)
+                shutil.rmtree(ready.parent, ignore_errors=True)
+        except InputError:
+            if wait is None:
+                raise
+            time.sleep(wait)
+        except OSError as error:
+            if not ready.is_dir():  # another process has finished it
+                return
+            raise InputError(
+                f"{run} was updated by a process that was killed in its last moment, and its files cannot be moved to "
+                f"their places: {error.strerror or error}. Make the folder writable."
+            ) from error
+
+
+def _move(run: Path) -> None:
+    """Move the files of an update to their places."""
+    ready = run / FOLDER / READY
+    for file in sorted(ready.iterdir()):
+        file.replace(run / file.name)
+    ready.rmdir()
 
 
 def _clear(folder: Path) -> None:

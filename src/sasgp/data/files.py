@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["real_path", "remove_leftovers", "replacing"]
+__all__ = ["real_path", "remove_leftovers", "replacing", "sync"]
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
@@ -37,13 +37,13 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         if path.exists():
             shutil.copymode(path, temporary)  # before the data is written: a private file stays private
         yield temporary
-        _sync(temporary)
+        sync(temporary)
         temporary.replace(path)
     finally:
         with suppress(OSError):  # after success it is gone
             temporary.unlink()
     with suppress(OSError):  # Windows cannot open a folder
-        _sync(path.parent)
+        sync(path.parent)
 
 
 def remove_leftovers(path: Path) -> None:
@@ -61,7 +61,7 @@ def _temporary_name(path: Path, token: str) -> str:
     return f".{path.stem[:200]}.{token}{path.suffix[:40]}"
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Make the contents of a file, or the names in a folder, survive a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -155,16 +155,16 @@ class AllRows(EvidenceMethods):
         rows = self._rows(X)
         with_spread = self._by_row and self.latents == "bayesian"  # a table keeps the variances of its rows
         latents, std = self._encode(rows, return_std=True) if with_spread else (self._encode(rows), None)
-        sums = copy.deepcopy(self.sums_)  # nothing is half changed if this is interrupted
+        sums = copy.deepcopy(self.sums_)
         Z = torch.as_tensor(latents, device=self._device)
         self._add_rows(sums, rows, Z, Alone())
         posterior = self.model_.decoder(sums)
         missed = float((sums.t - self.sums_.t) / (sums.k - self.sums_.k))
         parts = [*self._data_parts, [len(rows), sample_fingerprint(rows.array, self.dtype)]]
-        self.sums_, self.posterior_, self._data_parts = sums, posterior, parts
-        self.embedding_ = np.concatenate([self.embedding_, latents])
+        model, embedding = self.model_, np.concatenate([self.embedding_, latents])
         if self._by_row:
-            self.model_.encoder.extend(Z, None if std is None else torch.as_tensor(std, device=self._device).square())
+            model = copy.deepcopy(model)
+            model.encoder.extend(Z, None if std is None else torch.as_tensor(std, device=self._device).square())
         if missed > FAR:
             warnings.warn(
                 f"The new rows lie where the model has seen little: its positions miss {missed:.0%} of the variance "
@@ -172,6 +172,8 @@ class AllRows(EvidenceMethods):
                 UserWarning,
                 stacklevel=2,
             )
+        # In one step, which nothing interrupts
+        vars(self).update(sums_=sums, posterior_=posterior, model_=model, embedding_=embedding, _data_parts=parts)
         return self
 
     # ------------------------------------------------------------------------------------------------ files

@@ -93,7 +93,11 @@ class SASGP(AllRows):
         self.model_.kernel = kernels.with_dimensions(wide.kernel_, dims)
         self.embedding_ = wide.embedding_[:, dims]
         rows = ArrayRows(array, self._dtype, self._device)
-        self.posterior_ = self._final_posterior(rows, Alone())
+        try:
+            self.posterior_ = self._final_posterior(rows, Alone())
+        except BaseException:
+            self.__dict__.pop("model_", None)  # it would look like a fitted one
+            raise
         return self
 
     def _check_world(self, world: int) -> None:

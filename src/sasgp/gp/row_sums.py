@@ -45,7 +45,8 @@ class RowSums:
         self.kernel = deepcopy(kernel).double().requires_grad_(False)
         self.U = U.detach()
         # K_UU = L Lᵀ. Jitter, where it needs some, makes what U knows a little less: the bound stays one
-        self.L = cholesky(self.kernel(U.double()).to_dense()) if L is None else L  # [M, M]
+        factor = cholesky(self.kernel(U.double()).to_dense()) if L is None else L
+        self.L = factor.contiguous()  # [M, M]; in another order of its numbers, BLAS would round differently
         self._L_inv: Tensor | None = None  # of the factor that is there when the first rows come
         M = len(U)
         self.S, self.b = self.L.new_zeros(M, M), self.L.new_zeros(M, n_features)
