@@ -1,4 +1,4 @@
-"""The decoder of SASGP and GPLVM after training: one pass puts all rows into sums, through positions of the latent space.
+"""The decoder of SASGP and GPLVM: after training, one pass puts all rows into sums, through positions of the latents.
 
 The sums (`sasgp.gp.row_sums`) are what the decoder is made of, and what its file holds. Rows that arrive after training
 are added to them.
@@ -108,16 +108,14 @@ class AllRows(EvidenceMethods):
         """Indices of the rows whose latents become positions; with "auto", they may miss this share of the variance."""
         auto, N = self.support_size == "auto", len(Z)
         size = N if self.support_size is None else MOST if auto else int(self.support_size)
-        if N <= (FEW_ROWS if auto else size):
+        if (FEW_ROWS if auto else size) >= N:
             return torch.arange(N, device=Z.device)  # U = Z: the exact Gaussian process
         draw = generator(self.seed_, "support")
         some = torch.randperm(N, generator=draw)[: max(positions.CHOSEN_FROM, size)].to(Z.device)
         chosen = positions.choose(self.model_.kernel, Z[some], size, draw, missed if auto else 0.0)
         return some[chosen.to(Z.device)]
 
-    def _add_rows(
-        self, sums: RowSums, rows: ArrayRows, Z: Tensor, ranks: Ranks, mix: Tensor | None = None
-    ) -> RowSums:
+    def _add_rows(self, sums: RowSums, rows: ArrayRows, Z: Tensor, ranks: Ranks, mix: Tensor | None = None) -> RowSums:
         """Add rows with latents Z [N, Q] to sums. Each process adds its share, and all get the total."""
         N, before = len(rows), {name: tensor.clone() for name, tensor in sums.tensors.items()}
         part = shares(N, ranks.world, ENCODE_ROWS)[ranks.rank]
@@ -173,7 +171,7 @@ class AllRows(EvidenceMethods):
                 stacklevel=2,
             )
         # In one step, which nothing interrupts
-        vars(self).update(sums_=sums, posterior_=posterior, model_=model, embedding_=embedding, _data_parts=parts)
+        self.__dict__.update(sums_=sums, posterior_=posterior, model_=model, embedding_=embedding, _data_parts=parts)
         return self
 
     # ------------------------------------------------------------------------------------------------ files
