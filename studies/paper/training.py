@@ -26,10 +26,7 @@ from studies.records import EARLIER, Run
 
 __all__ = ["MEASURES", "execute"]
 
-FEWER, SOME = (
-    400,
-    2000,
-)  # rows that the decoder is given instead of all: the paper's largest active set, and five times that
+FEWER, SOME = 400, 2000  # rows that the decoder is given instead of all; 400 is the paper's largest active set
 KEPT_ROWS = 5000  # training rows in a figure
 REFINE = 20  # steps for the latents of new rows
 GRID = 80  # points of the background along each axis
