@@ -206,7 +206,7 @@ def test_features_with_scales_of_their_own(page, tmp_path, kernel):
     model = Decoder(kernel(), scales=torch.tensor([0.1, 0.3, 1.0, 1.0, 1.6, 2.0]))
     page.open(explore(model, model.X, image_shape=()), tmp_path / "x.html")
     said = page.hover(*PLACES[0])
-    sds = page.js("return [...explorer.decoder.spread(explorer.decoded.sd)]")
+    sds = page.js("return [...explorer.decoded.sds]")
     assert np.abs(sds - model.predict(said[0][None], return_std=True)[1][0]).max() < 5e-3
     assert "Features differ" in page.js("return document.getElementById('notes').textContent")
 
