@@ -21,7 +21,9 @@ from sasgp.gp.row_sums import condition as given_rows
 class Decoder:
     """A model as the explorer knows it, conditioned on rows that a smooth function made of random latents."""
 
-    def __init__(self, kernel, *, Q=2, D=6, S=60, N=200, noise=0.02, low=0.0, high=1.0, seed=0, scales=None, local=False):
+    def __init__(
+        self, kernel, *, Q=2, D=6, S=60, N=200, noise=0.02, low=0.0, high=1.0, seed=0, scales=None, local=False
+    ):
         draw = np.random.default_rng(seed)
         self.n_components_, self.n_features_in_ = Q, D
         self.embedding_ = draw.normal(size=(N, Q)).astype(np.float32)

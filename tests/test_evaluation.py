@@ -57,7 +57,9 @@ def test_bits_are_those_of_eight_bit_data_also_in_blocks(X, monkeypatch):
     monkeypatch.setattr("sasgp.data.blocks.VALUES_AT_ONCE", 7 * 16)
     assert reconstruction(model, X, model.embedding_)["bits"] == pytest.approx(found, rel=1e-6)
     # And in parts, of which a small one does not look like 8-bit data by itself
-    one, other = (reconstruction_sums(model, X[p], model.embedding_[p], None, levels) for p in np.split(np.arange(60), [2]))
+    one, other = (
+        reconstruction_sums(model, X[p], model.embedding_[p], None, levels) for p in np.split(np.arange(60), [2])
+    )
     assert (one + other).metrics()["bits"] == pytest.approx(found, rel=1e-6)
     assert "bits" not in (one + reconstruction_sums(model, X[2:], model.embedding_[2:])).metrics()
 

@@ -10,7 +10,14 @@ from sasgp.errors import InputError
 from sasgp.estimators.storage import read, write
 from sasgp.training.loop import Alone
 
-FAST = {"n_components": 1, "max_epochs": 20, "random_state": 0, "active_set_size": 40, "batch_size": 100, "support_size": 30}
+FAST = {
+    "n_components": 1,
+    "max_epochs": 20,
+    "random_state": 0,
+    "active_set_size": 40,
+    "batch_size": 100,
+    "support_size": 30,
+}
 
 
 def curve(n, seed=0):
@@ -76,7 +83,9 @@ def test_a_file_gives_the_same_model(model, X, tmp_path):
     assert np.array_equal(again.score_samples(X), model.score_samples(X))
     assert np.array_equal(again.sample(3, random_state=0), model.sample(3, random_state=0))
     new = curve(50, seed=1)
-    updated = [one.update(new).predict(model.embedding_, True)[1] for one in (again, SASGP.load(tmp_path / "m.safetensors"))]
+    updated = [
+        one.update(new).predict(model.embedding_, True)[1] for one in (again, SASGP.load(tmp_path / "m.safetensors"))
+    ]
     assert np.array_equal(*updated)
 
 
@@ -141,7 +150,7 @@ def test_with_dimensions_of_its_own_choice(X):
 def test_the_exact_gplvm_has_it_and_the_baselines_do_not(X):
     model = GPLVM(noise="local", max_epochs=3, random_state=0).fit(X[:60])
     assert np.ptp(model.predict(model.embedding_, return_std=True)[1], 1).max() > 0
-    with pytest.raises(InputError, match="noise='local' needs .* SASGP and GPLVM"):
+    with pytest.raises(InputError, match=r"noise='local' needs .* SASGP and GPLVM"):
         BayesianGPLVM(noise="local", max_epochs=1).fit(X)
     with pytest.raises(TypeError, match="noise"):
         VAE(noise="local")

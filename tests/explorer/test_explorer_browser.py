@@ -226,11 +226,11 @@ def test_local_noise_is_that_of_predict(page, tmp_path, shape):
         )
     assert "not by the same factors everywhere" in page.js("return document.getElementById('notes').textContent")
     if shape is None:  # the bands are ±2 sd of each feature, on tracks where 68 % are the feature's range
-        widths = page.js("return [...document.querySelectorAll('.feature .band')].map((b) => parseFloat(b.style.width))")
+        widths = page.js(
+            "return [...document.querySelectorAll('.feature .band')].map((b) => parseFloat(b.style.width))"
+        )
         low, high = model.X.min(0), model.X.max(0)
-        ends = [
-            np.clip(16 + 68 * (said[1] + sign * 2 * expected - low) / (high - low), 0, 100) for sign in (-1, 1)
-        ]
+        ends = [np.clip(16 + 68 * (said[1] + sign * 2 * expected - low) / (high - low), 0, 100) for sign in (-1, 1)]
         np.testing.assert_allclose(widths, ends[1] - ends[0], atol=0.5)
     # The background that the page computes when one zooms in is the mean over features
     grid = page.js("return explorer.decoder.sd(Float64Array.from([0.4, -0.2]))")

@@ -115,8 +115,8 @@ def test_a_kernel_without_lengthscales_has_units_of_one(data):
 
 
 def test_leverage_makes_the_estimate_unbiased(rng):
-    # Rows of the Gaussian process itself, E[r_n²] = σ² (1 − h_n), so that the mean of v over features is σ² whatever the
-    # rows' leverages are. Here they are .1 to .8: residuals alone would give less than half of it
+    # Rows of the Gaussian process itself have E[r_n²] = σ² (1 − h_n), so the mean of v over features is σ² whatever
+    # their leverages h_n are. Here residuals alone would give about half of it
     features, Z = 20_000, torch.randn(N, Q, generator=rng, dtype=DOUBLE)
     kernel = ard()
     prior = MultivariateNormal(torch.zeros(N, dtype=DOUBLE), kernel(Z).to_dense().detach() + NOISE * torch.eye(N))
