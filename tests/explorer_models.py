@@ -14,13 +14,16 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 
+from sasgp.gp.local_noise import ResidualSums
 from sasgp.gp.row_sums import condition as given_rows
 
 
 class Decoder:
     """A model as the explorer knows it, conditioned on rows that a smooth function made of random latents."""
 
-    def __init__(self, kernel, *, Q=2, D=6, S=60, N=200, noise=0.02, low=0.0, high=1.0, seed=0, scales=None):
+    def __init__(
+        self, kernel, *, Q=2, D=6, S=60, N=200, noise=0.02, low=0.0, high=1.0, seed=0, scales=None, local=False
+    ):
         draw = np.random.default_rng(seed)
         self.n_components_, self.n_features_in_ = Q, D
         self.embedding_ = draw.normal(size=(N, Q)).astype(np.float32)
@@ -31,6 +34,11 @@ class Decoder:
         kernel = ScaleKernel(kernel)
         kernel.outputscale = 0.1 * scale
         self.posterior_ = given_rows(kernel, torch.tensor(noise * scale), Z, X, X.mean(0), scales)
+        if local:  # noise that differs between features by a factor of 30, and from place to place
+            sums = ResidualSums(kernel, Z, D)
+            size = torch.logspace(-2, -0.5, D) * (1 + 0.8 * torch.sin(2 * Z[:, :1])) * (high - low)
+            sums.add(size, torch.zeros(S), Z)
+            self.posterior_.local_noise = sums.noise(self.posterior_.feature_noise)
 
     def predict(self, Z, return_std=False):
         mean, var = self.posterior_.predict(torch.as_tensor(np.asarray(Z), dtype=torch.float32))

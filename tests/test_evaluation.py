@@ -8,6 +8,7 @@ from sasgp import SASGP
 from sasgp.data import load
 from sasgp.evaluation import (
     ReconstructionSums,
+    eight_bit_levels,
     hold_out,
     knn_cross_validated,
     pca_rmse,
@@ -15,6 +16,7 @@ from sasgp.evaluation import (
     reconstruction_sums,
     tidy_labels,
 )
+from sasgp.metrics import bits_per_value
 
 
 def dataset(tmp_path, X):
@@ -40,6 +42,51 @@ def test_large_data_stay_on_disk(tmp_path, monkeypatch):
     assert isinstance(split.train.X, np.memmap)
     assert np.shares_memory(split.train.X, split.train.X.base)
     assert list(split.test.rows) == list(range(180, 200))
+
+
+SHADES = np.random.default_rng(0).integers(0, 256, size=(60, 16)).astype(np.uint8)
+
+
+@pytest.mark.parametrize("X", [SHADES, (SHADES / 255).astype(np.float32), SHADES / 255], ids=["uint8", "32", "64"])
+def test_bits_are_those_of_eight_bit_data_also_in_blocks(X, monkeypatch):
+    model = SASGP(max_epochs=2, random_state=0).fit(X)
+    levels = np.arange(256) if X.dtype == np.uint8 else np.arange(256) / 255
+    mean, std = model.predict(model.embedding_, return_std=True)
+    found = reconstruction(model, X, model.embedding_)["bits"]
+    assert found == pytest.approx(bits_per_value(X, mean, std.astype(float) ** 2, levels), rel=1e-6)
+    monkeypatch.setattr("sasgp.data.blocks.VALUES_AT_ONCE", 7 * 16)
+    assert reconstruction(model, X, model.embedding_)["bits"] == pytest.approx(found, rel=1e-6)
+    # And in parts, of which a small one does not look like 8-bit data by itself
+    one, other = (
+        reconstruction_sums(model, X[p], model.embedding_[p], None, levels) for p in np.split(np.arange(60), [2])
+    )
+    assert (one + other).metrics()["bits"] == pytest.approx(found, rel=1e-6)
+    assert "bits" not in (one + reconstruction_sums(model, X[2:], model.embedding_[2:])).metrics()
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        SHADES % 2,  # two classes
+        load("digits").X,  # 17 levels
+        SHADES % 18 / 17,  # 17ths, and
+        SHADES % 86 / 85,  # 85ths, are multiples of 1/255
+        SHADES / 256,
+        SHADES / 254,
+        SHADES / 255 - 0.5,
+        SHADES.astype(np.int64),  # counts, for all that one can know
+        np.random.default_rng(0).random((60, 16)),
+    ],
+    ids=["classes", "digits", "17ths", "85ths", "256ths", "beyond 1", "centred", "counts", "numbers"],
+)
+def test_other_data_have_no_bits(X):
+    assert eight_bit_levels(X) is None
+
+
+def test_levels_of_a_file_are_looked_up_in_a_sample(tmp_path):
+    np.save(tmp_path / "x.npy", np.tile(SHADES, (1000, 4)))
+    array = np.load(tmp_path / "x.npy", mmap_mode="r")
+    np.testing.assert_array_equal(eight_bit_levels(array), np.arange(256))
 
 
 def test_reconstruction_is_the_same_in_blocks(monkeypatch):

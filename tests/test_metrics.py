@@ -11,6 +11,7 @@ from sasgp import evaluation, metrics
 from sasgp.errors import InputError
 from sasgp.evaluation import structure
 from sasgp.metrics import (
+    bits_per_value,
     continuity,
     knn_accuracy,
     mae,
@@ -34,6 +35,59 @@ def test_errors_by_hand():
     X, mean = [[3.0, 0.0], [1.0, 2.0]], [[0.0, -4.0], [1.0, 2.0]]
     assert rmse(X, mean) == 2.5
     assert mae(X, mean) == 1.75
+
+
+# ---------------------------------------------------------------------------------------------------- bits per value
+
+
+def test_bits_are_the_masses_that_scipy_gives():
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 256, size=(40, 9)).astype(np.uint8)
+    X[0] = 0, 255, 0, 255, 0, 255, 1, 254, 128
+    sd = rng.uniform(5, 40, size=X.shape)
+    mean = X + 3 * sd * rng.uniform(-1, 1, size=X.shape)
+    low, high = np.where(X == 0, -np.inf, X - 0.5), np.where(X == 255, np.inf, X + 0.5)
+    expected = -np.log2(norm.cdf((high - mean) / sd) - norm.cdf((low - mean) / sd))
+    assert bits_per_value(X, mean, sd**2, np.arange(256)) == pytest.approx(expected.mean(), rel=1e-9)
+    # Units do not matter, in float32 neither
+    scaled = (X / 255).astype(np.float32)
+    found = bits_per_value(scaled, mean / 255, (sd / 255) ** 2, np.arange(256) / 255)
+    assert found == pytest.approx(expected.mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize("sd", [1e-6, 1e-3, 0.02, 3.0, 1e6])
+@pytest.mark.parametrize("mean", [-40.0, 0.0, 0.3, 1.0, 1e3])
+@pytest.mark.parametrize("level", [0, 1, 77, 254, 255])
+def test_bits_are_right_however_far_in_the_tails(level, mean, sd):
+    # erfc of 50 digits: P = ½ [ erfc(a/√2) − erfc(b/√2) ]
+    mpmath = pytest.importorskip("mpmath")
+    with mpmath.workdps(60):
+        edge = [(mpmath.mpf(k) - mpmath.mpf(1) / 2) / 255 for k in (level, level + 1)]
+        a, b = ((e - mpmath.mpf(mean)) / mpmath.mpf(sd) / mpmath.sqrt(2) for e in edge)
+        a, b = mpmath.mpf("-inf") if level == 0 else a, mpmath.mpf("inf") if level == 255 else b
+        a, b = (-b, -a) if b < 0 else (a, b)
+        bits = -mpmath.log((mpmath.erfc(a) - mpmath.erfc(b)) / 2) / mpmath.log(2)
+        expected = float(bits)
+    found = bits_per_value([[level / 255]], [[mean]], sd**2, np.arange(256) / 255)
+    assert found == pytest.approx(expected, rel=1e-7, abs=1e-12)
+
+
+@pytest.mark.parametrize(("mean", "sd"), [(0.5, 0.1), (0.0, 0.001), (-3.0, 2.0), (1.2, 0.3), (0.7, 50.0)])
+def test_the_masses_of_all_levels_sum_to_one(mean, sd):
+    levels = np.arange(256) / 255
+    masses = [2 ** -bits_per_value([[x]], [[mean]], sd**2, levels) for x in levels]
+    assert sum(masses) == pytest.approx(1, abs=1e-9)
+
+
+def test_bits_by_hand_and_of_levels_that_are_none():
+    # Two levels, the edge between them at the mean: one bit each, whatever the variance
+    assert bits_per_value([[0.0, 1.0]], [[0.5, 0.5]], 7.0, [0, 1]) == pytest.approx(1)
+    for levels in ([1.0], [0, 0, 1], [2, 1], [[0, 1]]):
+        with pytest.raises(InputError, match="rising order"):
+            bits_per_value([[0.0]], [[0.0]], 1.0, levels)
+
+
+# ---------------------------------------------------------------------------------------------------- densities
 
 
 @pytest.mark.parametrize("shape", [(23,), (23, 1), (23, 7)])

@@ -15,6 +15,7 @@ SURFACE = {
     "sasgp": {"GPLVM", "SASGP", "VAE", "BayesianGPLVM", "InputError", "__version__"},
     "sasgp.data": {"NAMES", "Dataset", "load"},
     "sasgp.metrics": {
+        "bits_per_value",
         "continuity",
         "coverage",
         "knn_accuracy",

@@ -29,6 +29,7 @@ MIN_ROWS = 50  # with fewer rows nothing is held out unless asked for: neither p
 MAX_COPIED = 1 << 26  # bytes: larger files are cut in two, because a shuffle would copy them into memory
 NEIGHBOURS = (1, 15)
 LEVELS = (50, 90, 99)  # of the intervals, in per cent
+LEVEL_VALUES = 500_000  # that are looked at to recognise 8-bit data
 FOLDS = 5
 STRUCTURE_ROWS = 2000  # all distances between them are computed
 MAX_EVALUATED = 10_000  # training rows that are decoded if no rows were held out
@@ -145,33 +146,37 @@ def structure(X: Array, Z: Array, y: Array | None, seed: int = 0) -> dict[str, f
 class ReconstructionSums:
     """What the metrics of reconstructed rows are made from. The sums of parts of the data can be added.
 
-    `squares`, `absolute` and `density` are sums over rows of means over features.
+    `squares`, `absolute`, `density` and `bits` are sums over rows of means over features. Bits are NaN if they were not
+    counted for some rows, because the data are not 8-bit.
     """
 
     rows: int = 0
     squares: float = 0.0
     absolute: float = 0.0
     density: float = 0.0
+    bits: float = 0.0
     pit: NDArray[np.int64] = field(default_factory=lambda: np.zeros(metrics.PIT_BINS, np.int64))
 
-    LENGTH: ClassVar[int] = 4 + metrics.PIT_BINS
+    LENGTH: ClassVar[int] = 5 + metrics.PIT_BINS
 
     def __add__(self, other: Self) -> Self:
         return self.from_vector(self.as_vector() + other.as_vector())
 
     def as_vector(self) -> NDArray[np.float64]:
         """All sums as one vector [LENGTH], which several processes can add. It holds counts exactly up to 2⁵³."""
-        return np.array([self.rows, self.squares, self.absolute, self.density, *self.pit], np.float64)
+        return np.array([self.rows, self.squares, self.absolute, self.density, self.bits, *self.pit], np.float64)
 
     @classmethod
     def from_vector(cls, vector: NDArray[np.float64]) -> Self:
-        rows, squares, absolute, density = vector[:4].tolist()
-        return cls(int(rows), squares, absolute, density, vector[4:].astype(np.int64))
+        rows, squares, absolute, density, bits = vector[:5].tolist()
+        return cls(int(rows), squares, absolute, density, bits, vector[5:].astype(np.int64))
 
     def metrics(self) -> dict[str, Any]:
         """The numbers that `reconstruction` returns."""
         N = self.rows
         found = {"rmse": float(np.sqrt(self.squares / N)), "mae": self.absolute / N, "nlpd": self.density / N}
+        if not np.isnan(self.bits):
+            found["bits"] = self.bits / N
         intervals = {f"coverage_{level}": metrics.coverage(self.pit, level / 100) for level in LEVELS}
         return found | intervals | {"pit": self.pit.tolist()}
 
@@ -179,16 +184,19 @@ class ReconstructionSums:
 def reconstruction(model: "Decoder", X: Array, Z: Array, predict: Callable[..., Any] | None = None) -> dict[str, Any]:
     """How well rows X [N, D] are decoded from their latents Z [N, Q], by the model or by another `predict` of it.
 
-    Returns rmse, mae and nlpd; the coverage of the central 50, 90 and 99 % intervals; and `pit`, the counts of
-    `metrics.pit_counts`.
+    Returns rmse, mae and nlpd; for 8-bit data `bits`, the bits per value; the coverage of the central 50, 90 and 99 %
+    intervals; and `pit`, the counts of `metrics.pit_counts`.
     """
-    return reconstruction_sums(model, X, Z, predict).metrics()
+    return reconstruction_sums(model, X, Z, predict, eight_bit_levels(X)).metrics()
 
 
 def reconstruction_sums(
-    model: "Decoder", X: Array, Z: Array, predict: Callable[..., Any] | None = None
+    model: "Decoder", X: Array, Z: Array, predict: Callable[..., Any] | None = None, levels: Array | None = None
 ) -> ReconstructionSums:
-    """The sums over rows X [N, D] that `reconstruction` makes its numbers from."""
+    """The sums over rows X [N, D] that `reconstruction` makes its numbers from.
+
+    `levels` are the `eight_bit_levels` of all rows, of which X may be a part. None: bits are not counted.
+    """
     sums = ReconstructionSums()
     for rows, mean, std in _decoded(model, Z, predict):
         block, n = read_rows(X, rows), rows.stop - rows.start
@@ -198,9 +206,28 @@ def reconstruction_sums(
             squares=n * metrics.rmse(block, mean) ** 2,
             absolute=n * metrics.mae(block, mean),
             density=n * metrics.nlpd(block, mean, var),
+            bits=np.nan if levels is None else n * metrics.bits_per_value(block, mean, var, levels),
             pit=metrics.pit_counts(block, mean, var),
         )
     return sums
+
+
+def eight_bit_levels(X: Array) -> Array | None:
+    """The 256 values that 8-bit data can have: whole numbers if X is uint8, otherwise multiples of 1/255.
+
+    None if the data are others. More than 86 levels must occur in a sample of the rows. So classes, the 17 levels of
+    the digits and other fractions, of which the 85ths are multiples of 1/255 as well, are not taken for 8-bit data.
+    """
+    if not len(X) or (X.dtype != np.uint8 and X.dtype.kind != "f"):
+        return None
+    n = min(len(X), max(1, LEVEL_VALUES // X.shape[1]))
+    sample = take_rows(X, np.linspace(0, len(X) - 1, n).astype(np.int64))
+    steps = sample.astype(np.float64) * (1 if X.dtype == np.uint8 else 255)
+    whole = np.rint(steps)
+    # float32 rounds a multiple of 1/255 by 1.5e-5 of a step at most
+    if np.abs(steps - whole).max() > 1e-3 or whole.min() < 0 or whole.max() > 255 or len(np.unique(whole)) <= 86:
+        return None
+    return np.arange(256) if X.dtype == np.uint8 else np.arange(256) / 255
 
 
 def shown_latents(model: "Decoder", Z: ArrayLike | None) -> Array:

@@ -19,6 +19,7 @@ from sasgp.estimators.base import LatentEstimator
 from sasgp.evaluation import knn, reconstruction, structure
 from sasgp.gp.row_sums import condition
 from sasgp.training.checkpoint import Checkpointer
+from sasgp.training.loop import Alone
 from studies import records
 from studies.paper import ablation, pca, peers
 from studies.paper.listing import Training
@@ -125,6 +126,18 @@ def _positions(model: Any, data: Any, run: Training) -> tuple[Found, Found]:
     return {"positions": model.support_size_, "missed_share": model.missed_share_}, {}
 
 
+def _local(model: Any, data: Any, run: Training) -> tuple[Found, Found]:
+    # What noise="local" adds to a model that was trained with noise="shared": training is the same
+    local, Z = copy(model).set_params(noise="local"), torch.as_tensor(model.embedding_, device=model._device)
+    residuals, rows = model.model_.residual_sums(model.sums_.U), model._rows(_some(data.X, run.rows, run.seed))
+    local.posterior_ = local._decoder_with(model.sums_, residuals, rows, Z, Alone())
+    Z_test = model.transform(data.X_test)
+    found, shared = reconstruction(local, data.X_test, Z_test), reconstruction(model, data.X_test, Z_test)
+    names = ("bits", "nlpd", "coverage_50", "coverage_90", "coverage_99")
+    kept = {f"local_{name}": found[name] for name in names if name in found}
+    return kept | ({"bits": shared["bits"]} if "bits" in shared else {}), {}
+
+
 def _places(model: Any, data: Any, run: Training) -> tuple[Found, Found]:
     model.transform(data.X_test[:20])  # what compiles itself has done so
     started = time.process_time()
@@ -183,6 +196,7 @@ MEASURES: dict[str, Callable[[Any, Any, Training], tuple[Found, Found]]] = {
     "fewer": partial(_given, FEWER),
     "some": partial(_given, SOME),
     "positions": _positions,
+    "local": _local,
     "places": _places,
     "refined": _refined,
     "latents": _latents,

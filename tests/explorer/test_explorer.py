@@ -35,8 +35,17 @@ def decode(packed, Z):
     root[np.tril_indices(S)] = unpack(packed["root"])
     root *= np.array(packed["root"].get("row_scale", np.ones(S)))[:, None]
     prior = np.array([evaluate(packed["kernel"], z[None], z[None])[0, 0] for z in Z])
-    variance = packed["noise"] + np.maximum(prior - np.square(K @ root.T).sum(1), 0)
-    return unpack(packed["mean"]) + K @ unpack(packed["alpha"]), np.sqrt(variance)
+    function = np.maximum(prior - np.square(K @ root.T).sum(1), 0)[:, None]
+    noise = packed["noise"] if packed["local"] is None else decode_noise(packed, Z)
+    return unpack(packed["mean"]) + K @ unpack(packed["alpha"]), np.sqrt(function + noise)
+
+
+def decode_noise(packed, Z):
+    """Local noise [n, D] as the browser computes it."""
+    local, U = packed["local"], unpack(packed["Z"]).astype(np.float64)
+    W = np.exp(-0.5 * np.square((Z[:, None] - U) / local["width"]).sum(-1))  # [n, S]
+    root, far, b = unpack(local["root"]).astype(np.float64), unpack(local["far"]), local["weight"]
+    return (W @ root**2 + b * far**2) / (W.sum(1, keepdims=True) + b)
 
 
 # ---------------------------------------------------------------------------------------------------- packing
@@ -92,7 +101,31 @@ def test_the_page_s_numbers_give_predict_s(name, noise):
     expected, std = model.predict(Z, return_std=True)
     data_range = np.ptp(model.X)
     assert np.abs(mean - expected).max() < 1e-3 * data_range
-    assert np.abs(sd - std[:, 0]).max() < 1e-3 * data_range
+    assert np.abs(sd - std).max() < 1e-3 * data_range
+
+
+@pytest.mark.parametrize("noise", [0.1, 1e-6])
+@pytest.mark.parametrize("name", ["rbf", "rbf-ard", "sum"])
+def test_the_page_s_numbers_give_predict_s_local_noise(name, noise):
+    model = Decoder(KERNELS[name](), noise=noise, low=-30, high=70, local=True)
+    packed = explore(model, model.X).content["decoder"]
+    Z = np.random.default_rng(1).normal(size=(300, 2)).astype(np.float32)
+    mean, sd = decode(packed, Z.astype(np.float64))
+    expected, std = model.predict(Z, return_std=True)
+    assert np.ptp(std, 1).max() > 0.2 * std.mean()
+    assert np.abs(mean - expected).max() < 1e-3 * np.ptp(model.X)
+    assert np.abs(sd - std).max() < 1e-3 * np.ptp(model.X)
+    assert packed["local"]["root"]["kind"] == "int16"
+
+
+def test_a_grid_holds_the_noise_of_each_feature_if_it_varies():
+    model = Decoder(OwnKernel(), local=True)
+    packed = explore(model, model.X).content["decoder"]
+    columns, _ = packed["cells"]
+    corner = np.array([[packed["axes"][0][1], packed["axes"][1][0]]])
+    sds = unpack(packed["sds"]).reshape(-1, 6)
+    np.testing.assert_allclose(sds[columns - 1], model.predict(corner, return_std=True)[1][0], atol=1e-4)
+    assert explore(Decoder(OwnKernel())).content["decoder"]["sds"] is None
 
 
 def test_numbers_are_rounded_as_far_as_the_result_allows():

@@ -206,9 +206,61 @@ def test_features_with_scales_of_their_own(page, tmp_path, kernel):
     model = Decoder(kernel(), scales=torch.tensor([0.1, 0.3, 1.0, 1.0, 1.6, 2.0]))
     page.open(explore(model, model.X, image_shape=()), tmp_path / "x.html")
     said = page.hover(*PLACES[0])
-    sds = page.js("return [...explorer.decoder.spread(explorer.decoded.sd)]")
+    sds = page.js("return [...explorer.decoded.sds]")
     assert np.abs(sds - model.predict(said[0][None], return_std=True)[1][0]).max() < 5e-3
     assert "Features differ" in page.js("return document.getElementById('notes').textContent")
+
+
+@pytest.mark.parametrize("shape", [(2, 3), None], ids=["images", "table"])
+def test_local_noise_is_that_of_predict(page, tmp_path, shape):
+    model = Decoder(KERNELS["rbf-ard"](), local=True)
+    page.open(explore(model, model.X, image_shape=shape or ()), tmp_path / "x.html")
+    for place in PLACES:
+        said = page.hover(*place)
+        agrees(said, model)
+        sds = page.js("return [...explorer.decoded.sds]")
+        expected = model.predict(said[0][None], return_std=True)[1][0]
+        assert np.abs(sds - expected).max() < 1e-3 * np.ptp(model.X)
+        assert float(page.js("return document.getElementById('value-sd').textContent")) == pytest.approx(
+            expected.mean(), rel=5e-3
+        )
+    assert "not by the same factors everywhere" in page.js("return document.getElementById('notes').textContent")
+    if shape is None:  # the bands are ±2 sd of each feature, on tracks where 68 % are the feature's range
+        widths = page.js(
+            "return [...document.querySelectorAll('.feature .band')].map((b) => parseFloat(b.style.width))"
+        )
+        low, high = model.X.min(0), model.X.max(0)
+        ends = [np.clip(16 + 68 * (said[1] + sign * 2 * expected - low) / (high - low), 0, 100) for sign in (-1, 1)]
+        np.testing.assert_allclose(widths, ends[1] - ends[0], atol=0.5)
+    # The background that the page computes when one zooms in is the mean over features
+    grid = page.js("return explorer.decoder.sd(Float64Array.from([0.4, -0.2]))")
+    assert grid == pytest.approx(model.predict([[0.4, -0.2]], return_std=True)[1].mean(), abs=1e-3)
+
+
+def test_samples_have_the_local_noise(page, tmp_path):
+    model = Decoder(KERNELS["rbf"](), D=900, local=True)
+    page.open(explore(model, model.X), tmp_path / "x.html")
+    z, mean, _ = page.hover(0.3, -0.4)
+    sds = model.predict(z[None], return_std=True)[1][0]
+    for noise in (False, True):
+        if noise:
+            page.press("#noise")
+        page.press("#draw")
+        draws = np.array(page.js("return explorer.samples.map((row) => [...row])")) - mean
+        function = np.sqrt(model.posterior_._moments(torch.as_tensor(z)[None])[1].item())
+        size = sds if noise else np.full(900, function)
+        # 4 × 300 values in each third: the standard deviation of their standard deviation is 1 / √2400 = 2 %
+        for third in np.split(np.arange(900), 3):
+            assert np.sqrt(np.mean((draws[:, third] / size[third]) ** 2)) == pytest.approx(1, rel=0.1)
+
+
+def test_a_grid_has_the_local_noise_of_each_feature(page, tmp_path):
+    model = Decoder(OwnKernel(), local=True)
+    page.open(explore(model, model.X, image_shape=()), tmp_path / "x.html")
+    z, _, sd = page.hover(*PLACES[0])
+    expected = model.predict(z[None], return_std=True)[1][0]
+    np.testing.assert_allclose(page.js("return [...explorer.decoded.sds]"), expected, atol=5e-3)
+    assert sd == pytest.approx(expected.mean(), abs=5e-3)
 
 
 def test_every_kernel_in_the_browser(page, tmp_path):

@@ -45,7 +45,7 @@ def evaluate(
         The data that the model was trained on, for --neighbours. By default they are read from where the run and its
         updates found them. After an update, it is one file: the rows that the run was made from, then the new ones.
     """
-    from sasgp.evaluation import ReconstructionSums, reconstruction_sums, structure, tidy_labels
+    from sasgp.evaluation import ReconstructionSums, eight_bit_levels, reconstruction_sums, structure, tidy_labels
 
     with together() as processes:
         estimator, run = load_model(model)
@@ -55,8 +55,10 @@ def evaluate(
         X, y, which = rows_to_evaluate(data, dataset, run, known)
         Z = processes.transform(estimator, X, refine)
 
+        levels = eight_bit_levels(X)
+
         def sums(part: slice) -> Any:
-            return reconstruction_sums(estimator, X[part], Z[part], predict).as_vector()
+            return reconstruction_sums(estimator, X[part], Z[part], predict, levels).as_vector()
 
         total = ReconstructionSums.from_vector(processes.sum(sums, len(X), ReconstructionSums.LENGTH))
     if not processes.first:

@@ -19,6 +19,7 @@ METRICS = {
     "rmse": ("RMSE", ""),
     "mae": ("MAE", ""),
     "nlpd": ("NLPD", "nats per value, may be negative; lower is better"),
+    "bits": ("bits per value", "mass of each 8-bit value under its prediction; lower is better"),
     "coverage_50": ("50 % intervals", "share of the values inside them; .50 is calibrated"),
     "coverage_90": ("90 % intervals", ""),
     "coverage_99": ("99 % intervals", ""),

@@ -1,11 +1,12 @@
 """The decoder of SASGP and GPLVM: after training, one pass puts all rows into sums, through positions of the latents.
 
 The sums (`sasgp.gp.row_sums`) are what the decoder is made of, and what its file holds. Rows that arrive after training
-are added to them.
+are added to them. With noise="local" a second pass does the same with the squared residuals (`sasgp.gp.local_noise`).
 """
 
 import copy
 import warnings
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,6 +18,7 @@ from sasgp.data.rows import ArrayRows
 from sasgp.estimators.evidence import EvidenceMethods
 from sasgp.gp import kernels, positions
 from sasgp.gp.linalg import NotPositiveDefiniteError
+from sasgp.gp.local_noise import ResidualSums
 from sasgp.gp.posterior import Posterior
 from sasgp.gp.row_sums import RowSums
 from sasgp.models.encoders import ENCODE_ROWS
@@ -42,7 +44,8 @@ class AllRows(EvidenceMethods):
     """The methods of an estimator that concern the positions and the sums of its decoder."""
 
     sums_: RowSums
-    _FITTED: ClassVar[tuple[str, ...]] = (*EvidenceMethods._FITTED, "sums_")
+    residual_sums_: ResidualSums | None  # of noise="local"
+    _FITTED: ClassVar[tuple[str, ...]] = (*EvidenceMethods._FITTED, "sums_", "residual_sums_")
 
     @property
     def support_size_(self) -> int:
@@ -69,7 +72,8 @@ class AllRows(EvidenceMethods):
         if self.active_set_size is not None:
             self._shorten_lengthscales(rows, Z, ranks)
         self.sums_ = self._sums(rows, Z, ranks)
-        return self.model_.decoder(self.sums_)
+        self.residual_sums_ = self.model_.residual_sums(self.sums_.U) if self.noise == "local" else None
+        return self._decoder_with(self.sums_, self.residual_sums_, rows, Z, ranks)
 
     def _shorten_lengthscales(self, rows: ArrayRows, Z: Tensor, ranks: Ranks) -> None:
         """Shorten the kernel's lengthscales as long as the bound on the evidence of all rows grows.
@@ -116,17 +120,50 @@ class AllRows(EvidenceMethods):
         return some[chosen.to(Z.device)]
 
     def _add_rows(self, sums: RowSums, rows: ArrayRows, Z: Tensor, ranks: Ranks, mix: Tensor | None = None) -> RowSums:
-        """Add rows with latents Z [N, Q] to sums. Each process adds its share, and all get the total."""
+        """Add rows with latents Z [N, Q] to sums, or mixtures [D, F] of their features."""
+
+        def add(X: Tensor, Z: Tensor) -> None:
+            X = self.model_.centred(X)
+            sums.add(X if mix is None else X @ mix, Z)
+
+        self._pass("conditioning on all rows", sums, add, rows, Z, ranks)
+        return sums
+
+    def _decoder_with(
+        self, sums: RowSums, residuals: ResidualSums | None, rows: ArrayRows, Z: Tensor, ranks: Ranks
+    ) -> Posterior:
+        """The decoder given sums that hold these rows already. For local noise, their residuals are added as well."""
+        posterior = self.model_.decoder(sums)
+        if residuals is None:
+            return posterior
+
+        def add(X: Tensor, Z: Tensor) -> None:
+            r, h = posterior.residuals(X, Z)
+            residuals.add(r, h, Z)
+
+        self._pass("local noise", residuals, add, rows, Z, ranks)
+        posterior.local_noise = residuals.noise(posterior.feature_noise)
+        return posterior
+
+    def _pass(
+        self,
+        title: str,
+        sums: RowSums | ResidualSums,
+        add: Callable[[Tensor, Tensor], None],
+        rows: ArrayRows,
+        Z: Tensor,
+        ranks: Ranks,
+    ) -> None:
+        """Walk through rows with latents Z [N, Q]. Each process adds its share to the sums, and all get the total."""
         N, before = len(rows), {name: tensor.clone() for name, tensor in sums.tensors.items()}
         part = shares(N, ranks.world, ENCODE_ROWS)[ranks.rank]
         done = part.start
         with (
             torch.no_grad(),
-            progress_bar("conditioning on all rows", N, show=self.verbose and N > 10 * ENCODE_ROWS) as update,
+            progress_bar(title, N, show=self.verbose and N > 10 * ENCODE_ROWS) as update,
         ):
             for X in rows.blocks(ENCODE_ROWS, part):
-                X = self.model_.centred(X)
-                sums.add(X if mix is None else X @ mix, Z[done : done + len(X)])
+                add(X, Z[done : done + len(X)])
                 done += len(X)
                 update((done - part.start) * ranks.world)
             if ranks.world > 1:
@@ -134,7 +171,6 @@ class AllRows(EvidenceMethods):
                     tensor -= before[name]
                     ranks.sum_(tensor)
                     tensor += before[name]
-        return sums
 
     # ------------------------------------------------------------------------------------------------ more rows
 
@@ -142,7 +178,8 @@ class AllRows(EvidenceMethods):
         """Condition the decoder also on new rows X [M, D], without training again.
 
         Encoder, kernel and noise stay as they are. Afterwards the decoder is what one pass over all rows, old and new,
-        gives. The latents of the new rows follow those of the old ones in `embedding_`.
+        gives. The latents of the new rows follow those of the old ones in `embedding_`. With noise="local", the
+        residuals of the new rows are added to those of the old ones, which stay those of the decoder at their time.
 
         Parameters
         ----------
@@ -153,10 +190,10 @@ class AllRows(EvidenceMethods):
         rows = self._rows(X)
         with_spread = self._by_row and self.latents == "bayesian"  # a table keeps the variances of its rows
         latents, std = self._encode(rows, return_std=True) if with_spread else (self._encode(rows), None)
-        sums = copy.deepcopy(self.sums_)
+        sums, residuals = copy.deepcopy(self.sums_), copy.deepcopy(self.residual_sums_)
         Z = torch.as_tensor(latents, device=self._device)
         self._add_rows(sums, rows, Z, Alone())
-        posterior = self.model_.decoder(sums)
+        posterior = self._decoder_with(sums, residuals, rows, Z, Alone())
         missed = float((sums.t - self.sums_.t) / (sums.k - self.sums_.k))
         parts = [*self._data_parts, [len(rows), sample_fingerprint(rows.array, self.dtype)]]
         model, embedding = self.model_, np.concatenate([self.embedding_, latents])
@@ -171,7 +208,8 @@ class AllRows(EvidenceMethods):
                 stacklevel=2,
             )
         # In one step, which nothing interrupts
-        self.__dict__.update(sums_=sums, posterior_=posterior, model_=model, embedding_=embedding, _data_parts=parts)
+        decoder = {"sums_": sums, "residual_sums_": residuals, "posterior_": posterior, "model_": model}
+        self.__dict__.update(decoder, embedding_=embedding, _data_parts=parts)
         return self
 
     # ------------------------------------------------------------------------------------------------ files
@@ -181,13 +219,16 @@ class AllRows(EvidenceMethods):
         row, column = torch.tril_indices(len(sums.U), len(sums.U), device=sums.S.device)
         triangles = {f"support.{name}": getattr(sums, name)[row, column] for name in ("L", "S")}
         scalars = torch.stack([sums.t, sums.e, sums.k, sums.n])
-        return {"support.U": sums.U, "support.b": sums.b, "support.scalars": scalars, **triangles}
+        residuals = {} if self.residual_sums_ is None else self.residual_sums_.tensors
+        noise = {f"noise.{name}": tensor for name, tensor in residuals.items()}
+        return {"support.U": sums.U, "support.b": sums.b, "support.scalars": scalars, **triangles, **noise}
 
     def _posterior_shapes(self, tensors: dict[str, Tensor]) -> dict[str, tuple[int | None, ...]]:
         Q, D, U = self.embedding_.shape[1], self.n_features_in_, tensors.get("support.U")
         M = 0 if U is None else len(U)
         triangles = {f"support.{name}": (M * (M + 1) // 2,) for name in ("L", "S")}
-        return {"support.U": (M, Q), "support.b": (M, D), "support.scalars": (4,), **triangles}
+        noise: dict[str, tuple[int | None, ...]] = {"noise.R": (M, D), "noise.n": (M,)} if self.noise == "local" else {}
+        return {"support.U": (M, Q), "support.b": (M, D), "support.scalars": (4,), **triangles, **noise}
 
     def _restore_posterior(self, tensors: dict[str, Tensor]) -> None:
         U = tensors["support.U"]
@@ -199,5 +240,10 @@ class AllRows(EvidenceMethods):
         sums = self.model_.row_sums(U, L)
         sums.S, sums.b = S + S.tril(-1).T, tensors["support.b"].double()
         sums.t, sums.e, sums.k, sums.n = tensors["support.scalars"].double()
-        self.sums_ = sums
-        self.posterior_ = self.model_.decoder(sums)
+        residuals = self.model_.residual_sums(U) if self.noise == "local" else None
+        if residuals is not None:
+            residuals.R, residuals.n = tensors["noise.R"].double(), tensors["noise.n"].double()
+            if not all((tensor.isfinite() & (tensor >= 0)).all() for tensor in residuals.tensors.values()):
+                raise NotPositiveDefiniteError("its sums over squared residuals are none")
+        self.sums_, self.residual_sums_ = sums, residuals
+        self.posterior_ = self.model_.decoder(sums, residuals)

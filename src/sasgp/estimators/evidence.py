@@ -41,7 +41,8 @@ class EvidenceMethods(GPEstimator):
         """How probable rows are under the decoder, given their latents: log p(X|Z) in nats.
 
         Z are the latents that `transform` finds; for Bayesian latents, their means. So this is the likelihood at one Z.
-        The training objective is another number: an average over q(Z), minus the divergence from the prior.
+        The training objective is another number: an average over q(Z), minus the divergence from the prior. With
+        noise="local" the evidence keeps the global noise, which training learned.
 
         Parameters
         ----------

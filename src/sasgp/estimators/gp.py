@@ -22,7 +22,10 @@ class GPEstimator(NearestRowsMethods):
 
     @property
     def noise_(self) -> float | NDArray[np.floating[Any]]:
-        """The trained noise variance or, with noise="feature", that of each feature, [D]."""
+        """The trained noise variance or, with noise="feature", that of each feature, [D].
+
+        With noise="local" it is the global noise, which holds far from the data. `predict` returns the local one.
+        """
         noise = self.model_.feature_noise.numpy(force=True)
         return noise if self.noise == "feature" else float(noise[0])
 

@@ -143,6 +143,7 @@ class NearestRowsMethods(LatentEstimator):
             model.mean,
             int(neighbours),
             model.scales,
+            self.posterior_.local_noise,
         )
 
     def _training_rows(self, data: Any) -> ArrayRows:

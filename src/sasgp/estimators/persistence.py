@@ -182,7 +182,7 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
     "encoder": ("network", "conv", "table"),
     "kernel": (None, *kernels.NAMES),
     "latents": ("bayesian", "point"),
-    "noise": ("shared", "feature"),
+    "noise": ("shared", "feature", "local"),
     "output": (None, "linear", "sigmoid"),
     "variance": ("shared", "head", "mean"),
 }

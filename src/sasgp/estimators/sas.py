@@ -38,7 +38,8 @@ class SASGP(AllRows):
     kernel_ : gpytorch.kernels.Kernel
         The trained kernel.
     noise_ : float or ndarray [D]
-        The trained noise variance; one per feature with noise="feature".
+        The trained noise variance; one per feature with noise="feature". With noise="local" it is the noise far from
+        the data.
     n_components_ : int
         Dimensions of the latent space, also if n_components="auto" chose them.
     relevance_ : ndarray [Q]

@@ -109,7 +109,13 @@ def check_settings(settings: Settings, N: int) -> None:
     _check_encoder_noise(settings.encoder_noise)
     _check_number("validation_fraction", settings.validation_fraction, "a number between 0 and 1", lambda x: 0 < x < 1)
     _check_choice("latents", settings.latents, ("bayesian", "point"))
-    _check_choice("noise", settings.noise, ("shared", "feature"))
+    _check_choice("noise", settings.noise, ("shared", "feature", "local"))
+    if settings.noise == "local" and "support_size" not in applies:
+        raise InputError(
+            "noise='local' needs a decoder that is conditioned on all rows after training, as in SASGP and GPLVM. "
+            f"{type(settings).__name__} has none. Use one of these, or noise='shared'.",
+            argument="noise",
+        )
     _check_choice("dtype", settings.dtype, ("float32", "float64"))
     if not isinstance(settings.encoder, nn.Module):
         _check_choice("encoder", settings.encoder, ("network", "conv", "table"), "or a torch module")

@@ -1,8 +1,9 @@
 """The decoder inside a page: the exact posterior, or a grid of decoded points if the browser cannot compute it.
 
 Exact means m(z) = mean + k(z, Z) α and c(z) = k(z, z) + σ² − ‖T k(Z, z)‖², the formulas and the numbers of the
-posterior. α and T take most of the page's bytes, so both are rounded: the error in mean and standard deviation is
-measured, and the coarsest type within `TOLERANCE` is used.
+posterior, with σ²_d(z) in the place of σ² if the noise is local. α, T and the local noise take most of the page's bytes,
+so they are rounded: the error in mean and standard deviation is measured, and the coarsest type within `TOLERANCE` is
+used.
 """
 
 import math
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from sasgp.evaluation import decode_grid
 from sasgp.explorer.kernel import tree
 from sasgp.explorer.packing import Kind, Packed, pack, unpack
+from sasgp.gp.local_noise import POSITIONS, LocalNoise
 from sasgp.gp.posterior import Posterior
 
 if TYPE_CHECKING:
@@ -95,8 +97,12 @@ def _exact(posterior: Posterior, kernel: dict[str, Any], probes: torch.Tensor, r
     mean = K @ alpha
     lower = np.tril_indices(len(root))
 
+    local = posterior.local_noise
+    least = noise if local is None else float((local(probes) / posterior.scales.square()).min())
+
+    # With local noise, the error is largest where the noise is least
     def sd(root: Array) -> Array:
-        return units.mean() * np.sqrt(noise + np.maximum(prior - np.square(K @ root.T).sum(1), 0))
+        return units.mean() * np.sqrt(least + np.maximum(prior - np.square(K @ root.T).sum(1), 0))
 
     def mean_error(found: Packed) -> float:
         errors = np.abs(K @ unpack(found).astype(np.float64) - mean).max(0)
@@ -118,6 +124,7 @@ def _exact(posterior: Posterior, kernel: dict[str, Any], probes: torch.Tensor, r
 
     packed_alpha, alpha_error = _coarsest(lambda kind: pack(alpha, kind), mean_error)
     packed_factor, factor_error = _coarsest(pack_triangle, sd_error)
+    packed_noise, noise_error = (None, 0.0) if local is None else _local_noise(local, probes, scale)
     return {
         "how": "exact",
         "kernel": kernel,
@@ -127,8 +134,25 @@ def _exact(posterior: Posterior, kernel: dict[str, Any], probes: torch.Tensor, r
         "Z": pack(posterior.Z.numpy(force=True), "float32" if posterior.Z.dtype == torch.float32 else "float64"),
         "alpha": packed_alpha,
         "root": packed_factor,
-        "error": {"mean": alpha_error, "sd": factor_error},
+        "error": {"mean": alpha_error, "sd": factor_error + noise_error},
+        "local": packed_noise,
     }
+
+
+def _local_noise(local: LocalNoise, probes: torch.Tensor, scale: float) -> tuple[Packed, float]:
+    """σ²_d(z) = (Σ_u w_u v_ud + b g_d) / (Σ_u w_u + b), as √v and √g: rounded variances would spoil small ones."""
+    root = local.v.sqrt()
+    exact = local(probes).sqrt()
+
+    def error(found: Packed) -> float:
+        v = torch.from_numpy(unpack(found)).to(probes).square()
+        rounded = LocalNoise(local.U, local.width, v, local.far)(probes).sqrt()
+        return float((rounded - exact).abs().max()) / scale
+
+    packed, size = _coarsest(lambda kind: pack(root.numpy(force=True), kind), error)
+    far = local.far.expand(root.shape[1]).sqrt().numpy(force=True)
+    width = [float(w) for w in local.width]
+    return {"width": width, "weight": POSITIONS, "far": pack(far, "float64"), "root": packed}, size
 
 
 def _coarsest(packer: Callable[[Kind], Packed], error: Callable[[Packed], float]) -> tuple[Packed, float]:
@@ -143,20 +167,24 @@ def _coarsest(packer: Callable[[Kind], Packed], error: Callable[[Packed], float]
 def _grid(model: "Decoder", box: Box) -> Packed:
     """A decoder the browser cannot compute: means and standard deviations on a grid of the first two dimensions."""
     shown = min(2, model.n_components_)
-    room = GRID_BYTES / (2 * model.n_features_in_)  # for this many points
+    few = np.concatenate([std for _, std in decode_grid(model, box.steps([8] * shown))])
+    relative = few / few.mean(1, keepdims=True)
+    varies = not np.allclose(relative, relative[:1], rtol=1e-3)  # from place to place
+    room = GRID_BYTES / (2 * (1 + varies) * model.n_features_in_)  # for this many points
     most = GRID_CELLS[shown]
     shrink = min(1.0, (room / math.prod(most)) ** (1 / shown))
     cells = [max(8, int(shrink * n)) for n in most]
     blocks = list(decode_grid(model, box.steps(cells)))
     mean = np.concatenate([mean for mean, _ in blocks])
     centre = mean.mean(0)
-    std = blocks[0][1][0]  # [D], at the first point
+    std = np.concatenate([std for _, std in blocks])
     return {
         "how": "grid",
         "cells": cells,
         "axes": box.axes(),
         "centre": pack(centre, "float64"),
         "mean": pack(mean - centre, "int16"),
-        "scales": pack(std / std.mean(), "float64"),
-        "sd": pack(np.concatenate([std.mean(1) for _, std in blocks]), "float32"),
+        "scales": pack(relative[0].astype(np.float64), "float64"),
+        "sd": pack(std.mean(1), "float32"),
+        "sds": pack(std, "int16") if varies else None,
     }

@@ -46,7 +46,7 @@ from torch.nn.functional import softplus
 
 from sasgp.errors import InputError
 
-__all__ = ["NAMES", "CustomKernelError", "describe", "lengthscales", "make", "rebuild", "scale_lengthscales"]
+__all__ = ["NAMES", "CustomKernelError", "describe", "lengthscales", "make", "rebuild", "scale_lengthscales", "units_of"]
 
 NAMES = ("rbf", "rbf-ard", "matern12", "matern32", "matern52")
 
@@ -190,6 +190,12 @@ def scale_lengthscales(kernel: Kernel, factor: float) -> bool:
     for part in learned:
         part.lengthscale = factor * part.lengthscale
     return bool(learned)
+
+
+def units_of(kernel: Kernel, n_components: int) -> Tensor:
+    """Units of distance in the latent space [Q], in float64: the `lengthscales`, and 1 where there are none."""
+    found = [length if math.isfinite(length) else 1.0 for length in lengthscales(kernel, n_components)]
+    return torch.tensor(found, dtype=torch.float64)
 
 
 def describe(kernel: Kernel) -> dict[str, Any]:

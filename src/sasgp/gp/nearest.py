@@ -9,7 +9,6 @@ Positions, kernel and factors are float64 whatever the model's dtype; results ar
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from math import isfinite
 
 import torch
 from gpytorch.kernels import Kernel
@@ -19,8 +18,9 @@ from torch.nn.functional import embedding_bag
 from sasgp.data.blocks import rows_at_once, slices
 from sasgp.data.memory import amount, available
 from sasgp.errors import InputError
-from sasgp.gp.kernels import lengthscales
+from sasgp.gp.kernels import units_of
 from sasgp.gp.linalg import cholesky
+from sasgp.gp.local_noise import LocalNoise
 from sasgp.gp.posterior import GaussianProcess
 
 __all__ = ["NearestRows"]
@@ -50,6 +50,9 @@ class NearestRows(GaussianProcess):
         Rows that each query is conditioned on, from 1 to N. With N it is the exact Gaussian process.
     scales : Tensor [D], optional
         s_d, the units of every feature's signal and noise. None is 1 for all.
+    local_noise : LocalNoise, optional
+        The noise of each feature at each place. It is that of the decoder with all rows, whose residuals are a little
+        larger. The weights of the nearest rows use σ².
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class NearestRows(GaussianProcess):
         mean: Tensor,
         k: int,
         scales: Tensor | None = None,
+        local_noise: LocalNoise | None = None,
     ) -> None:
         _check_neighbours(k, len(Z))
         self.Z, self.mean = Z.double(), mean
@@ -69,8 +73,8 @@ class NearestRows(GaussianProcess):
         self.scales = (torch.ones_like(mean[:1]) if scales is None else scales.detach()).double()
         self.kernel = deepcopy(kernel).double().requires_grad_(False)
         self.noise = noise.detach().double()
-        units = [length if isfinite(length) else 1.0 for length in lengthscales(self.kernel, Z.shape[1])]
-        self.units = torch.tensor(units, dtype=torch.float64, device=Z.device)  # [Q]
+        self.local_noise = local_noise
+        self.units = units_of(self.kernel, Z.shape[1]).to(Z.device)  # [Q]
         self.centre = self.Z.mean(0)  # distances to it are small, so that ‖a‖² − 2 a·b + ‖b‖² loses few digits
         self.places = (self.Z - self.centre) / self.units  # [N, Q]
         self.half_squares = 0.5 * self.places.square().sum(1)  # [N]
@@ -82,7 +86,7 @@ class NearestRows(GaussianProcess):
 
     @torch.no_grad()
     def log_density(self, X: Tensor, Z: Tensor) -> Tensor:
-        """The log density log N(x | m(z), c(z) diag s²) of each row, [M]. It has no gradient in Z."""
+        """The log density of each row, [M]. It has no gradient in Z."""
         parts = [super(NearestRows, self).log_density(X[block], Z[block]) for block in self.blocks(len(X))]
         return torch.cat([X.new_empty(0), *parts])
 
@@ -114,11 +118,11 @@ class NearestRows(GaussianProcess):
     # ------------------------------------------------------------------------------------------------ what they say
 
     def _moments(self, Z: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean [M, D] and, in units of s², variance [M] at a block of queries, in float64."""
+        """Mean [M, D] and, in units of s², the function's variance [M] at a block of queries, in float64."""
         near = self.nearest(Z)  # [M, k]
-        W, c = torch.empty_like(near, dtype=Z.dtype), torch.empty_like(Z[:, 0])
+        W, c_f = torch.empty_like(near, dtype=Z.dtype), torch.empty_like(Z[:, 0])
         for block in slices(len(Z), MATRICES * self.k**2):
-            W[block], c[block] = self._weights(Z[block], near[block])
+            W[block], c_f[block] = self._weights(Z[block], near[block])
         # m = mean + Σ_j w_j (x_j − mean) over the nearest rows j
         mean = self.mean.double().repeat(len(Z), 1)
         for group, rows, places in self._groups(Z, near):
@@ -127,18 +131,18 @@ class NearestRows(GaussianProcess):
                     mean[group] += W[group][:, part] @ self.take(rows[part]).double()
             else:
                 mean[group] += embedding_bag(places, self.take(rows).double(), per_sample_weights=W[group], mode="sum")
-        return mean, c
+        return mean, c_f
 
     def _weights(self, Z: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
-        """Weights [m, k] of the nearest rows in the mean, and the variance [m]."""
-        # K = K_k + σ²I = L Lᵀ          w = K⁻¹ k_k*          c = k_** + σ² − ‖L⁻¹ k_k*‖²
+        """Weights [m, k] of the nearest rows in the mean, and the function's variance [m]."""
+        # K = K_k + σ²I = L Lᵀ          w = K⁻¹ k_k*          c_f = k_** − ‖L⁻¹ k_k*‖²
         Z_k = self.Z[near]  # [m, k, Q]
         eye = torch.eye(self.k, dtype=Z.dtype, device=Z.device)
         L = _cholesky(self.kernel(Z_k).to_dense() + self.noise * eye)  # [m, k, k]
         v = torch.linalg.solve_triangular(L, self.kernel(Z_k, Z[:, None]).to_dense(), upper=False)  # [m, k, 1]
         w = torch.linalg.solve_triangular(L.mT, v, upper=True)[:, :, 0]
-        # Rounding may leave k_** less than what is explained; an observation never varies by less than the noise
-        return w, self.noise + (self.kernel(Z, diag=True) - v.square().sum((1, 2))).clamp_min(0)
+        # Rounding may leave k_** less than what is explained
+        return w, (self.kernel(Z, diag=True) - v.square().sum((1, 2))).clamp_min(0)
 
     def _groups(self, Z: Tensor, near: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Groups of queries whose nearest rows fit into memory together.

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from sasgp.data.blocks import rows_at_once
 from sasgp.gp.linalg import cholesky, inverse, times_lower, upper_times
+from sasgp.gp.local_noise import LocalNoise
 from sasgp.gp.objective import LOG_2PI
 
 __all__ = ["GaussianProcess", "Posterior", "Predictive"]
@@ -40,7 +41,7 @@ class Predictive:
 
     @property
     def feature_noise(self) -> Tensor:
-        """The likelihood's variance in squared units of the data: [1] for all features, or [D]."""
+        """The likelihood's variance in squared units of the data: [1] for all features, or [D]. Local noise is apart."""
         raise NotImplementedError
 
     @property
@@ -78,14 +79,31 @@ class GaussianProcess(Predictive):
         σ².
     scales : Tensor [1] or [D]
         s_d, the units of each feature's signal and noise.
+    local_noise : LocalNoise or None
+        σ²_d(z), the noise of an observation at a place. None: it is σ² s_d² everywhere.
     """
 
     noise: Tensor
     scales: Tensor
+    local_noise: LocalNoise | None = None
 
     def _moments(self, Z: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean [M, D] of an observation at each z and, in units of s², its variance [M], in float64."""
+        """Mean [M, D] of an observation at each z and, in units of s², the function's variance c_f [M], in float64."""
         raise NotImplementedError
+
+    def _variance(self, Z: Tensor, c_f: Tensor) -> Tensor:
+        """Variance of an observation at each z, in squared units of the data: [M, 1] for all features, or [M, D]."""
+        # (c_f + σ²) s_d²          or          c_f s_d² + σ²_d(z)
+        if self.local_noise is None:
+            return (c_f + self.noise)[:, None] * self.scales.square()
+        return c_f[:, None] * self.scales.square() + self.local_noise(Z)
+
+    @torch.no_grad()
+    def residuals(self, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
+        """Residuals [M, D] of rows that the decoder is conditioned on, and the rows' leverages c_f / σ² [M]."""
+        mean, c_f = self._moments(Z.double())
+        # What the positions cannot express is part of c_f as well, so that it may exceed σ²
+        return X - mean, (c_f / self.noise).clamp_max(1)
 
     @property
     def feature_noise(self) -> Tensor:
@@ -95,22 +113,22 @@ class GaussianProcess(Predictive):
     @torch.no_grad()
     def predict(self, Z: Tensor) -> tuple[Tensor, Tensor]:
         """Mean [M, D] of an observation at each z and its variance with noise: [M, 1] for all features, or [M, D]."""
-        mean, var = self.mean.new_empty(len(Z), len(self.mean)), self.mean.new_empty(len(Z), len(self.scales))
+        width = len(self.scales) if self.local_noise is None else len(self.mean)
+        mean, var = self.mean.new_empty(len(Z), len(self.mean)), self.mean.new_empty(len(Z), width)
         for block in self.blocks(len(Z)):
-            mean[block], c = self._moments(Z[block].double())
-            var[block] = c[:, None] * self.scales.square()
+            mean[block], c_f = self._moments(Z[block].double())
+            var[block] = self._variance(Z[block].double(), c_f)
         return mean, var
 
     def log_density(self, X: Tensor, Z: Tensor) -> Tensor:
-        """The log density log N(x | m(z), c(z) diag s²) of each row, [M].
+        """The log density log N(x | m(z), c(z)) of each row, [M].
 
         It is differentiable in Z, so pass at most one block of rows at a time.
         """
-        mean, c = self._moments(Z.double())
-        D = X.shape[1]
-        log_s = D * self.scales.log().mean()
-        e = ((X - mean) / self.scales).square().sum(1)
-        return (-0.5 * (D * (LOG_2PI + c.log()) + e / c) - log_s).to(X.dtype)
+        mean, c_f = self._moments(Z.double())
+        c = self._variance(Z.double(), c_f)  # [M, 1 or D]
+        log_det = X.shape[1] * c.log().mean(1)
+        return (-0.5 * (X.shape[1] * LOG_2PI + log_det + ((X - mean).square() / c).sum(1))).to(X.dtype)
 
 
 class Posterior(GaussianProcess):
@@ -159,19 +177,19 @@ class Posterior(GaussianProcess):
         L_inv = inverse(L.double())
         # m = mean + k_*Z α          α = L⁻ᵀ V diag(s)
         self.alpha = upper_times(L_inv, V.double()) * self.scales  # [M, D]
-        # c = k_** + σ² − k_*Z L⁻ᵀ (I − C⁻¹) L⁻¹ k_Z*. C ⪰ I, so that I − C⁻¹ = U diag(w) Uᵀ with 0 ≤ w < 1.
+        # c_f = k_** − k_*Z L⁻ᵀ (I − C⁻¹) L⁻¹ k_Z*. C ⪰ I, so that I − C⁻¹ = U diag(w) Uᵀ with 0 ≤ w < 1.
         # Tᵀ T = L⁻ᵀ (I − C⁻¹) L⁻¹ with T lower triangular, by Gram–Schmidt from the last column
         values, U = torch.linalg.eigh(L_C.double() @ L_C.double().T)
         root = (1 - 1 / values.clamp_min(1)).sqrt()[:, None] * times_lower(U.T, L_inv)  # [M, M]
         self.root = torch.linalg.qr(root.flip(1)).R.flip(0, 1)  # T
 
     def _moments(self, Z: Tensor) -> tuple[Tensor, Tensor]:
-        # m = mean + k_*Z α          c = k_** + σ² − ‖T k_Z*‖², in units of s²
+        # m = mean + k_*Z α          c_f = k_** − ‖T k_Z*‖², in units of s²
         K = self.kernel(Z, self.Z.double()).to_dense()  # [B, M]
         mean = torch.addmm(self.mean.double(), K, self.alpha)  # [B, D]
         explained = (K @ self.root.T).square().sum(1)
-        # Rounding may make the explained variance exceed k_**; an observation varies at least by the noise
-        return mean, self.noise + (self.kernel(Z, diag=True) - explained).clamp_min(0)  # [B, D], [B]
+        # Rounding may make the explained variance exceed k_**
+        return mean, (self.kernel(Z, diag=True) - explained).clamp_min(0)  # [B, D], [B]
 
     @torch.no_grad()
     def sample(self, Z: Tensor, generator: torch.Generator, *, noise: bool = True) -> Tensor:
@@ -187,8 +205,14 @@ class Posterior(GaussianProcess):
         Z = Z.double()
         V = self.kernel(Z, self.Z.double()).to_dense() @ self.root.T  # [B, M]
         C = self.kernel(Z).to_dense() - V @ V.T  # [B, B]
-        if noise:
+        if noise and self.local_noise is None:
             C.diagonal().add_(self.noise)
         mean, _ = self.predict(Z)
-        white = torch.randn(*mean.shape, generator=generator, dtype=mean.dtype).to(mean.device)
-        return mean + self.scales.to(mean.dtype) * (cholesky(C).to(mean.dtype) @ white)
+
+        def white() -> Tensor:
+            return torch.randn(*mean.shape, generator=generator, dtype=mean.dtype).to(mean.device)
+
+        drawn = mean + self.scales.to(mean.dtype) * (cholesky(C).to(mean.dtype) @ white())
+        if noise and self.local_noise is not None:
+            drawn += self.local_noise(Z).sqrt().to(mean.dtype) * white()
+        return drawn

@@ -33,7 +33,7 @@ class ModelSettings:
         "network", "conv", "table", or the user's own module.
     kernel : str or gpytorch.kernels.Kernel
     noise : str
-        "shared" or "feature".
+        "shared", "feature" or "local". The model of "local" is that of "shared".
     encoder_noise : float
         Noise on the encoder's input, in standard deviations of the decoder's noise.
     n_rows : int
@@ -50,7 +50,7 @@ class ModelSettings:
     latents: Literal["bayesian", "point"]
     encoder: "str | nn.Module"
     kernel: "str | Kernel"
-    noise: Literal["shared", "feature"]
+    noise: Literal["shared", "feature", "local"]
     encoder_noise: float
     n_rows: int
     image_shape: Sequence[int] | None = None

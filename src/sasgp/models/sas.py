@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from sasgp.gp import kernels
 from sasgp.gp.covariance import covariances
+from sasgp.gp.local_noise import ResidualSums
 from sasgp.gp.objective import sas_estimate
 from sasgp.gp.posterior import Posterior
 from sasgp.gp.row_sums import RowSums
@@ -153,6 +154,13 @@ class SASModel(LatentModel):
         """Empty sums over centred rows, or over fewer mixtures of their features, through positions U [M, Q]."""
         return RowSums(self.kernel, U, len(self.mean) if n_features is None else n_features, L)
 
-    def decoder(self, sums: RowSums) -> Posterior:
-        """The decoder given the rows in these sums."""
-        return sums.posterior(self.noise, self.mean, self.scales)
+    def residual_sums(self, U: Tensor) -> ResidualSums:
+        """Empty sums over squared residuals, at positions U [M, Q]."""
+        return ResidualSums(self.kernel, U, len(self.mean))
+
+    def decoder(self, sums: RowSums, residuals: ResidualSums | None = None) -> Posterior:
+        """The decoder given the rows in these sums, with the local noise of these residuals if there are any."""
+        posterior = sums.posterior(self.noise, self.mean, self.scales)
+        if residuals is not None:
+            posterior.local_noise = residuals.noise(posterior.feature_noise)
+        return posterior

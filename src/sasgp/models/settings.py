@@ -33,7 +33,8 @@ class Settings:
         gpytorch.kernels.Kernel, which starts from the values it has.
     noise
         "shared": one noise variance for all features. "feature": a learned scale for each feature, for tables whose
-        columns differ in units or in how predictable they are.
+        columns differ in units or in how predictable they are. "local": trained as "shared"; afterwards a second pass
+        over all rows measures the noise of each feature at each place in the latent space.
     active_set_size
         Active points per batch, A; at most half of the batch if the data are few. None makes all rows active: the exact
         GP-LVM, whose cost grows with the cube of the number of rows.
@@ -84,7 +85,7 @@ class Settings:
     latents: Literal["bayesian", "point"] = "bayesian"
     encoder: Literal["network", "conv", "table"] | Any = "network"
     kernel: Literal["rbf", "rbf-ard", "matern12", "matern32", "matern52"] | Any = None
-    noise: Literal["shared", "feature"] = "shared"
+    noise: Literal["shared", "feature", "local"] = "shared"
     active_set_size: int | None = 400
     batch_size: int = 1024
     support_size: int | Literal["auto"] | None = "auto"

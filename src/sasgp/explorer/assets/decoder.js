@@ -1,6 +1,7 @@
 // The decoder: what `predict` returns at z, from the same numbers. Both kinds have the same methods:
-//   decode(z) → { mean: Float64Array [D], sd }        sd(z) → number        noise: σ²
-//   spread(sd) → Float64Array [D]: the sd of each feature; `sd` is their mean
+//   decode(z) → { mean, sds, smooth: Float64Array [D], sd }        sd(z) → number
+// `sds` are the standard deviations of the features with noise, `smooth` without it; `sd` is the mean of `sds`.
+// `varies` says whether features differ by more than constant factors.
 
 // The tree of a kernel as a function (z, Z, at) → k(z, Z[at … at + Q]). `kernel.py` has the same formulas.
 function compile(node) {
@@ -50,7 +51,36 @@ class Decoder {
   }
 
   spread(sd) {
-    return this.relative.map((s) => s * sd);
+    return Float64Array.from(this.relative, (s) => s * sd);
+  }
+}
+
+const average = (values) => values.reduce((total, v) => total + v, 0) / values.length;
+
+// σ²_d(z) = (Σ_u w_u v_ud + b g_d) / (Σ_u w_u + b), with the normalised Gaussians w_u of `local_noise.py`
+class LocalNoise {
+  static async read(packed, U, Q) {
+    const noise = new LocalNoise();
+    Object.assign(noise, { U, Q, width: packed.width, weight: packed.weight });
+    noise.far = (await unpack(packed.far)).map((s) => s * s); // [D]
+    noise.v = Float64Array.from(await unpack(packed.root), (s) => s * s); // [S, D]
+    return noise;
+  }
+
+  at(z) {
+    const { U, Q, v, far, width } = this;
+    const D = far.length;
+    const found = far.map((g) => this.weight * g);
+    let total = this.weight;
+    for (let u = 0, row = 0; row < v.length; u += Q, row += D) {
+      let squared = 0;
+      for (let q = 0; q < Q; q++) squared += ((z[q] - U[u + q]) / width[q]) ** 2;
+      const w = Math.exp(-squared / 2);
+      if (w < 1e-13 * total) continue;
+      total += w;
+      for (let d = 0; d < D; d++) found[d] += w * v[row + d];
+    }
+    return found.map((value) => value / total);
   }
 }
 
@@ -59,12 +89,14 @@ class ExactDecoder extends Decoder {
     const decoder = await new ExactDecoder().readScales(packed);
     decoder.Q = Q;
     decoder.kernel = compile(packed.kernel);
-    decoder.noise = decoder.unit ** 2 * packed.noise;
+    decoder.noise = packed.noise; // in units of the scales, as the function's variance
     decoder.mean = await unpack(packed.mean); // [D]
     decoder.Z = Float64Array.from(await unpack(packed.Z)); // [S, Q]
     decoder.alpha = await unpack(packed.alpha); // [S, D]
     decoder.root = await unpack(packed.root); // lower triangle, row by row
     decoder.S = decoder.Z.length / Q;
+    decoder.local = packed.local && (await LocalNoise.read(packed.local, decoder.Z, Q));
+    decoder.varies = Boolean(decoder.local);
     const scale = packed.root.row_scale;
     for (let i = 0, at = 0; scale && i < decoder.S; i++) {
       for (let j = 0; j <= i; j++) decoder.root[at++] *= scale[i];
@@ -86,8 +118,8 @@ class ExactDecoder extends Decoder {
     return n;
   }
 
-  // c = k(z, z) + σ² − ‖T k_S‖²
-  deviation(z, n) {
+  // c_f = k(z, z) − ‖T k_S‖²
+  variance(z, n) {
     const { k, near, root, S } = this;
     let explained = 0;
     for (let i = n ? near[0] : S, at = (i * (i + 1)) / 2, end = 0; i < S; at += ++i) {
@@ -96,24 +128,33 @@ class ExactDecoder extends Decoder {
       for (let a = 0; a < end; a++) v += root[at + near[a]] * k[near[a]];
       explained += v * v;
     }
-    return Math.sqrt(this.noise + this.unit ** 2 * Math.max(0, this.kernel(z, z, 0) - explained));
+    return Math.max(0, this.kernel(z, z, 0) - explained);
+  }
+
+  // √((c_f + σ²) s_d²)          or          √(c_f s_d² + σ²_d(z))
+  deviations(z, c) {
+    if (!this.local) return this.spread(this.unit * Math.sqrt(c + this.noise));
+    return this.local.at(z).map((noise, d) => Math.sqrt(c * (this.unit * this.relative[d]) ** 2 + noise));
   }
 
   sd(z) {
-    return this.deviation(z, this.covariances(z));
+    const c = this.variance(z, this.covariances(z));
+    return this.local ? average(this.deviations(z, c)) : this.unit * Math.sqrt(c + this.noise);
   }
 
   // m = mean + k_S α
   decode(z) {
     const n = this.covariances(z);
     const D = this.mean.length;
-    const mean = Float64Array.from(this.mean);
+    const decoded = Float64Array.from(this.mean);
     for (let a = 0; a < n; a++) {
       const weight = this.k[this.near[a]];
       const row = this.near[a] * D;
-      for (let d = 0; d < D; d++) mean[d] += weight * this.alpha[row + d];
+      for (let d = 0; d < D; d++) decoded[d] += weight * this.alpha[row + d];
     }
-    return { mean, sd: this.deviation(z, n) };
+    const c = this.variance(z, n);
+    const sds = this.deviations(z, c);
+    return { mean: decoded, sds, smooth: this.spread(this.unit * Math.sqrt(c)), sd: average(sds) };
   }
 }
 
@@ -121,10 +162,11 @@ class ExactDecoder extends Decoder {
 class GridDecoder extends Decoder {
   static async read(packed) {
     const decoder = await new GridDecoder().readScales(packed);
-    Object.assign(decoder, { cells: packed.cells, axes: packed.axes, noise: 0 });
+    Object.assign(decoder, { cells: packed.cells, axes: packed.axes, varies: Boolean(packed.sds) });
     decoder.centre = await unpack(packed.centre);
     decoder.means = await unpack(packed.mean);
-    decoder.sds = await unpack(packed.sd);
+    decoder.sdAt = await unpack(packed.sd);
+    decoder.sdsAt = packed.sds && (await unpack(packed.sds));
     return decoder;
   }
 
@@ -144,15 +186,20 @@ class GridDecoder extends Decoder {
   }
 
   sd(z) {
-    return this.corners(z).reduce((total, [at, weight]) => total + weight * this.sds[at], 0);
+    return this.corners(z).reduce((total, [at, weight]) => total + weight * this.sdAt[at], 0);
   }
 
   decode(z) {
     const D = this.centre.length;
-    const mean = Float64Array.from(this.centre);
+    const sd = this.sd(z);
+    const decoded = Float64Array.from(this.centre);
+    const sds = this.varies ? new Float64Array(D) : this.spread(sd);
     for (const [at, weight] of this.corners(z)) {
-      for (let d = 0; d < D; d++) mean[d] += weight * this.means[at * D + d];
+      for (let d = 0; d < D; d++) {
+        decoded[d] += weight * this.means[at * D + d];
+        if (this.varies) sds[d] += weight * this.sdsAt[at * D + d];
+      }
     }
-    return { mean, sd: this.sd(z) };
+    return { mean: decoded, sds, smooth: sds, sd }; // the grid does not tell the noise apart
   }
 }

@@ -105,12 +105,12 @@ class App {
     const { z, page } = this;
     this.decoded = this.decoder.decode(z);
     this.nearest = this.findNearest();
-    const { mean, sd } = this.decoded;
+    const { mean, sd, sds } = this.decoded;
     const seen = this.nearest?.row;
     if (page.image) {
       drawImage(this.canvases.mean, mean, page.image);
       if (seen) drawImage(this.canvases.seen, seen, page.image);
-    } else this.chart.draw(mean, this.decoder.spread(sd), seen, samples);
+    } else this.chart.draw(mean, sds, seen, samples);
     const entries = [...Array.from(z, (v, q) => [`z${q}`, v.toFixed(3)]), ["sd", sd.toPrecision(3)]];
     entries.forEach(([name, value], i) => (this.values[i].textContent = value));
     if (this.nearest) {
@@ -143,10 +143,9 @@ class App {
 
   // Samples from the decoder at the pointer: m + √c ε, with or without the observation noise
   drawSamples() {
-    const { mean, sd } = this.decoded;
-    const size = $("noise").checked ? sd : Math.sqrt(Math.max(0, sd * sd - this.decoder.noise));
+    const { mean, sds, smooth } = this.decoded;
+    const sizes = $("noise").checked ? sds : smooth;
     const normal = () => Math.sqrt(-2 * Math.log(1 - Math.random())) * Math.cos(2 * Math.PI * Math.random());
-    const sizes = this.decoder.spread(size);
     this.samples = Array.from({ length: N_SAMPLES }, () => mean.map((m, d) => m + sizes[d] * normal()));
     this.show(this.samples);
   }

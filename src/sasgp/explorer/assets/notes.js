@@ -26,7 +26,9 @@ function describe(app) {
   }
   if (page.n_columns_left_out) notes.push(`${grouped(page.n_columns_left_out)} columns of the data cannot be chosen for colouring, because this file would become too large.`);
   const alike = decoder.relative.every((s) => Math.abs(s - 1) < 1e-6);
-  notes.push(`The background shows the standard deviation of a new observation, including the noise. ${alike ? "It is the same for every feature." : "Features differ by constant factors; the page shows the mean over features."}`);
+  let spread = alike ? "It is the same for every feature." : "Features differ by constant factors; the page shows the mean over features.";
+  if (decoder.varies) spread = "Features differ, and not by the same factors everywhere; the page shows the mean over features.";
+  notes.push(`The background shows the standard deviation of a new observation, including the noise. ${spread}`);
   notes.push("This page needs no network and sends no data.");
   $("notes").replaceChildren(...notes.map((text) => element("li", { textContent: text })));
   $("hint").textContent = HINTS.look;
