@@ -136,7 +136,7 @@ class AllRows(EvidenceMethods):
                 stacklevel=2,
             )
         # In one step, which nothing interrupts
-        vars(self).update(sums_=sums, posterior_=posterior, model_=model, embedding_=embedding, _data_parts=parts)
+        self.__dict__.update(sums_=sums, posterior_=posterior, model_=model, embedding_=embedding, _data_parts=parts)
         return self
 
     # ------------------------------------------------------------------------------------------------ files
