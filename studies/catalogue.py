@@ -32,7 +32,16 @@ MODULES = {
     "questions": (
         *("encoder-noise", "encoder-noise-rows", "feature-noise", "oil-flow", "dimensions", "scores", "anomalies"),
         "evidence-digits",
-        *("refine", "positions", "inits", "layout-encoders", "late-active-sets", "robustness", "two-ranks"),
+        *(
+            "refine",
+            "positions",
+            "nearest-rows",
+            "inits",
+            "layout-encoders",
+            "late-active-sets",
+            "robustness",
+            "two-ranks",
+        ),
         *("kill-test", "infinite-mnist"),
     ),
     "benchmarks": ("floor", "autograd", "peers", "scaling", "quality", "decoder", "startup", "scale"),

@@ -19,7 +19,6 @@ from typing import Any
 __all__ = ["embedded"]
 
 
-
 def embedded(method: str, data: str, epochs: int | None = None, *, curve: bool = False) -> dict[str, Any]:
     """What a new process finds out: seconds of fit and of transform of the test rows, and how good the latents are."""
     options = [*(["--epochs", str(epochs)] if epochs else []), *(["--curve"] if curve else [])]

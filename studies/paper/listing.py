@@ -32,7 +32,7 @@ LAID_OUT: dict[str, Any] = {
 WEIGHTS = (0.0, 0.1, 0.7, 3.0)  # layout_weight
 QUICK_ROWS = 500
 
-Measure = Literal["quality", "fewer", "some", "positions", "latents", "evidence", "places", "refined"]
+Measure = Literal["quality", "fewer", "some", "positions", "local", "latents", "evidence", "places", "refined"]
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,10 @@ class Training(Run):
         """What to measure.
 
         "quality": reconstruction of test rows and nearest neighbours. "fewer", "some": reconstruction by a decoder that
-        is given 400 or 2000 training rows instead of all. "positions": how many stand for all rows. "latents": positions and uncertainty, for figures. "evidence": log p(X|Z), exactly and by active sets. "places":
-        how test rows lie among the training rows, and the seconds that it took to place them. "refined": all of that
-        for latents that were refined.
+        is given 400 or 2000 training rows instead of all. "positions": how many stand for all rows. "local": noise that
+        depends on place and feature, and bits per value. "latents": positions and uncertainty, for figures. "evidence":
+        log p(X|Z), exactly and by active sets. "places": how test rows lie among the training rows, and the seconds
+        that it took to place them. "refined": all of that for latents that were refined.
         """
         return tuple(self.settings["measures"])
 
@@ -95,7 +96,7 @@ def _sas(table: str, data: str, latents: str, A: int, seed: int, *, estimator: s
     measures: tuple[Measure, ...] = ("quality", "fewer")  # of the figures, which show the course of training
     if table not in ("fig2", "fig5"):
         measures = (*measures, "positions")
-        measures += ("some",) if (table, latents, A) == ("table1", "bayesian", SIZES[0]) else ()
+        measures += ("some", "local") if (table, latents, A) == ("table1", "bayesian", SIZES[0]) else ()
         measures += ("latents",) if drawn else ()
     return training(name, data, estimator, settings, seed, measures)
 

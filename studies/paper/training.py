@@ -26,7 +26,7 @@ from studies.records import EARLIER, Run
 
 __all__ = ["MEASURES", "execute"]
 
-FEWER, SOME = 400, 2000  # rows that the decoder is given instead of all: the paper's largest active set, and five times that
+FEWER, SOME = 400, 2000  # rows that the decoder is given instead of all; 400 is the paper's largest active set
 KEPT_ROWS = 5000  # training rows in a figure
 REFINE = 20  # steps for the latents of new rows
 GRID = 80  # points of the background along each axis
@@ -113,7 +113,8 @@ def _quality(model: Any, data: Any, run: Training) -> tuple[Found, Found]:
 def _given(n: int, model: Any, data: Any, run: Training) -> tuple[Found, Found]:
     """The same model with a decoder that is given n training rows, drawn at random, instead of all."""
     some = np.sort(np.random.default_rng(run.seed).permutation(len(model.embedding_))[:n])
-    X, Z = torch.as_tensor(data.X[some]), torch.as_tensor(model.embedding_[some])
+    X = torch.as_tensor(_some(data.X, run.rows, run.seed)[some])
+    Z = torch.as_tensor(model.embedding_[some])
     trained, fewer = model.model_, copy(model)
     fewer.posterior_ = condition(trained.kernel, trained.noise, Z, X.to(Z.dtype), trained.mean, trained.scales)
     found = reconstruction(fewer, data.X_test, model.transform(data.X_test))

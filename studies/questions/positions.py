@@ -2,8 +2,8 @@
 
 A model is trained on all but some of the training rows, which are held out. Model and latents, those of the encoder,
 stay; only the positions change. "missed" is the share of the prior's variance at the rows that the positions cannot
-express, "pivot" the smallest pivot of K_UU relative to the largest: how well it is conditioned. "2000 rows" is a decoder
-that is given so many random rows and nothing of the others.
+express, "pivot" the smallest pivot of K_UU relative to the largest: how well it is conditioned. "2000 rows" is a
+decoder that is given so many random rows and nothing of the others.
 """
 
 import time

@@ -35,18 +35,26 @@ def same(one, other):
 @pytest.fixture
 def quarter(monkeypatch):
     """A rule whose answer is no default, so that a model that does not ask it is found out."""
-    monkeypatch.setattr(base, "auto_noise", lambda n_rows: n_rows / 240)
+    monkeypatch.setattr(base, "auto_noise", lambda n_rows, held: n_rows / 240)
 
 
 def test_the_rule_is_1_for_few_rows_and_0_for_many():
-    assert [auto_noise(n) for n in (2, 150, 1437, 10_000)] == [1.0] * 4
-    assert [auto_noise(n) for n in (50_000, 60_000, 10**9)] == [0.0] * 3
+    assert [auto_noise(n, held=False) for n in (2, 150, 1437, 10_000)] == [1.0] * 4
+    assert [auto_noise(n, held=False) for n in (50_000, 60_000, 10**9)] == [0.0] * 3
     # Linear in log N: halfway at the geometric mean, √(10⁴ · 5·10⁴) = 22 361
-    assert auto_noise(22_361) == pytest.approx(0.5, abs=1e-4)
+    assert auto_noise(22_361, held=False) == pytest.approx(0.5, abs=1e-4)
+
+
+def test_rows_that_are_held_near_a_layout_always_have_noise(X, monkeypatch):
+    assert [auto_noise(n, held=True) for n in (2, 20_000, 10**6)] == [1.0] * 3
+    monkeypatch.setattr(base, "auto_noise", lambda n_rows, held: 0.75 if held else 0.25)
+    Z = X[:, :2]
+    assert SASGP(**SETTINGS, init=Z).fit(X).encoder_noise_ == 0.25
+    assert SASGP(**SETTINGS, init=Z, layout_weight=0.1).fit(X).encoder_noise_ == 0.75
 
 
 def test_more_rows_never_get_more_noise():
-    noises = [auto_noise(n) for n in range(2, 60_000, 100)]
+    noises = [auto_noise(n, held=False) for n in range(2, 60_000, 100)]
     assert noises == sorted(noises, reverse=True)
     assert max(a - b for a, b in pairwise(noises)) < 0.01, "and no step: a few rows more change little"
 
@@ -81,10 +89,10 @@ def test_a_wide_model_that_chooses_its_dimensions_records_it(X, quarter):
 
 
 def test_a_file_keeps_the_number_and_does_not_ask_the_rule_again(X, tmp_path, monkeypatch):
-    monkeypatch.setattr(base, "auto_noise", lambda n_rows: 0.25)
+    monkeypatch.setattr(base, "auto_noise", lambda n_rows, held: 0.25)
     model = SASGP(**SETTINGS).fit(X)
     model.save(tmp_path / "m.safetensors")
-    monkeypatch.setattr(base, "auto_noise", lambda n_rows: 0.75)  # as in a later version
+    monkeypatch.setattr(base, "auto_noise", lambda n_rows, held: 0.75)  # as in a later version
     again = SASGP.load(tmp_path / "m.safetensors")
     assert (again.encoder_noise, again.encoder_noise_) == ("auto", 0.25)
     assert again.model_.encoder_noise == model.model_.encoder_noise

@@ -81,7 +81,10 @@ def test_with_fewer_positions_the_decoder_is_gpytorchs_sgpr(data, rng):
         model.eval()
         likelihood.eval()
         # With its correction of the diagonal, GPyTorch would predict by another approximation than it is trained by
-        precise, plain = gpytorch.settings.cholesky_jitter(double_value=1e-12), gpytorch.settings.sgpr_diagonal_correction
+        precise, plain = (
+            gpytorch.settings.cholesky_jitter(double_value=1e-12),
+            gpytorch.settings.sgpr_diagonal_correction,
+        )
         with precise, plain(False), torch.no_grad():
             found = likelihood(model(Z_new))
         assert_close(mean[:, d], found.mean, 1e-6)
@@ -92,8 +95,8 @@ def test_with_fewer_positions_the_decoder_is_gpytorchs_sgpr(data, rng):
 
 
 def test_the_decoder_is_that_of_a_dense_inverse(data, rng):
-    # f has the covariance Q = k_NU K_UU⁻¹ k_UN at the rows, so m = q_*N (Q + σ²I)⁻¹ X. What the positions cannot express
-    # at z*, k_** − q_**, stays unknown: c = k_** − q_*N (Q + σ²I)⁻¹ q_N* + σ²
+    # f has the covariance Q = k_NU K_UU⁻¹ k_UN at the rows, so m = q_*N (Q + σ²I)⁻¹ X. What the positions cannot
+    # express at z*, k_** − q_**, stays unknown: c = k_** − q_*N (Q + σ²I)⁻¹ q_N* + σ²
     Z, X = data
     kernel, U, Z_new = scaled(MaternKernel(nu=1.5)), Z[:9] - 0.2, torch.randn(6, Q, generator=rng, dtype=torch.float64)
 

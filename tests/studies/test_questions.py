@@ -8,7 +8,7 @@ from starts import shorten_start
 from studies import records, tables
 from studies.__main__ import main
 from studies.catalogue import finished, names, study
-from studies.questions import layout_encoders, page, scores, supports
+from studies.questions import layout_encoders, page, scores
 
 RESULTS = records.RESULTS / "questions"
 
@@ -66,19 +66,6 @@ def test_shifted_images_are_moved_by_whole_pixels():
     assert (moved.sum(1) == 1).all()
     rows, columns = moved.argmax(1) // 4, moved.argmax(1) % 4
     assert set(rows.tolist()) == set(columns.tolist()) == {0, 1, 2}, "pixel (1, 1), moved by one at most"
-
-
-def test_supports_that_agree_say_what_one_says():
-    # Two predictives with the same mean m and variance v: mixture and geometric mean have m and v + σ²
-    m, v, prior, noise = torch.full((2, 3, 1), 0.7), torch.full((2, 3), 0.2), torch.ones(3), 0.1
-    for rule in ("mixture", "geometric mean", "product (β = 1/k)"):
-        mean, var = supports.RULES[rule](m, v, prior, noise)
-        torch.testing.assert_close(mean, m[0])
-        torch.testing.assert_close(var, torch.full((3,), 0.3))
-    # Bayesian committee of two: 1/v = 2/.2 − 1/1 = 9, and the mean 2·.7/.2 / 9
-    mean, var = supports.RULES["committee (β = 1)"](m, v, prior, noise)
-    torch.testing.assert_close(var, torch.full((3,), 1 / 9 + noise))
-    torch.testing.assert_close(mean, torch.full((3, 1), 7 / 9))
 
 
 def test_the_quadrature_knows_a_gaussian():

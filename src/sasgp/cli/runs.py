@@ -3,7 +3,7 @@
 | file | holds |
 |---|---|
 | model.safetensors | the trained model, with its sums over the training rows |
-| embedding.csv | one line per row of the data: row, z0, z1, …, label (if there are labels), split; updates follow |
+| embedding.csv | one line per row of the data, then of each update: row, z0, z1, …, label (if it has one), split |
 | history.jsonl | one line per epoch |
 | run.json | where the data came from, image shape, column names, command, versions, test metrics, updates |
 | latent.png, loss.png | pictures of the latent space and of training |

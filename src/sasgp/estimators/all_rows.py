@@ -1,4 +1,4 @@
-"""The decoder of SASGP and GPLVM after training: one pass puts all rows into sums, through positions of the latent space.
+"""The decoder of SASGP and GPLVM: after training, one pass puts all rows into sums, through positions of the latents.
 
 The sums (`sasgp.gp.row_sums`) are what the decoder is made of, and what its file holds. Rows that arrive after training
 are added to them.
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sasgp.data.rows import ArrayRows
 from sasgp.estimators.evidence import EvidenceMethods
-from sasgp.gp import positions
+from sasgp.gp import kernels, positions
 from sasgp.gp.linalg import NotPositiveDefiniteError
 from sasgp.gp.posterior import Posterior
 from sasgp.gp.row_sums import RowSums
@@ -30,7 +30,10 @@ __all__ = ["AllRows"]
 
 FEW_ROWS = 500  # up to so many rows, "auto" makes every row a position
 MISSED = 1e-4  # share of the prior's variance that "auto" leaves at the rows it chooses from
+ROUGHLY = 1e-3  # the same while lengthscales are chosen
 MOST = 1000  # positions that "auto" takes at most: the pass takes M² operations per row
+SHORTER, SHORTENED = 0.8, 10  # factor by which lengthscales are shortened at a time, and times at most
+MIXED = 64  # mixtures of the features that decide about lengthscales
 FAR = 0.5  # share of the prior's variance at new rows beyond which the positions do not know them
 INTERIM_ROWS, INTERIM_POSITIONS = 4000, 200  # of the decoder that early stopping looks at
 
@@ -63,25 +66,56 @@ class AllRows(EvidenceMethods):
 
     def _final_posterior(self, rows: ArrayRows, ranks: Ranks) -> Posterior:
         Z = torch.as_tensor(self.embedding_, device=self._device)
-        U = Z[self._choose_positions(Z)].clone()
-        same_everywhere([U], ranks)  # rounding may differ between machines
-        sums = self.model_.row_sums(U)
-        same_everywhere([sums.L], ranks)
-        self.sums_ = self._add_rows(self.model_.row_sums(U, sums.L), rows, Z, ranks)
+        if self.active_set_size is not None:
+            self._shorten_lengthscales(rows, Z, ranks)
+        self.sums_ = self._sums(rows, Z, ranks)
         return self.model_.decoder(self.sums_)
 
-    def _choose_positions(self, Z: Tensor) -> Tensor:
-        """Indices of the rows whose latents become positions."""
+    def _shorten_lengthscales(self, rows: ArrayRows, Z: Tensor, ranks: Ranks) -> None:
+        """Shorten the kernel's lengthscales as long as the bound on the evidence of all rows grows.
+
+        A rows see less than N do, so training on sets of A rows ends with lengthscales that are too long for all rows.
+        The bound is that of a few random mixtures of the features: orthonormal mixtures of functions with one kernel
+        are such functions, too.
+        """
+        kernel, D = self.model_.kernel, self.n_features_in_
+        draw = generator(self.seed_, "mixed features")
+        mix = torch.linalg.qr(torch.randn(D, min(D, MIXED), generator=draw, dtype=Z.dtype)).Q.to(Z.device)  # [D, F]
+
+        def bound() -> float:
+            return self._sums(rows, Z, ranks, mix).bound(self.model_.noise)
+
+        kept = copy.deepcopy(kernel.state_dict())
+        if not kernels.scale_lengthscales(kernel, 1.0):
+            return
+        best = bound()
+        for _ in range(SHORTENED):
+            kernels.scale_lengthscales(kernel, SHORTER)
+            if (found := bound()) <= best:
+                break
+            best, kept = found, copy.deepcopy(kernel.state_dict())
+        kernel.load_state_dict(kept)
+
+    def _sums(self, rows: ArrayRows, Z: Tensor, ranks: Ranks, mix: Tensor | None = None) -> RowSums:
+        """The sums over all rows, or over mixtures [D, F] of their features."""
+        U = Z[self._choose_positions(Z, MISSED if mix is None else ROUGHLY)].clone()
+        same_everywhere([U], ranks)  # rounding may differ between machines
+        sums = self.model_.row_sums(U, n_features=None if mix is None else mix.shape[1])
+        same_everywhere([sums.L], ranks)
+        return self._add_rows(sums, rows, Z, ranks, mix)
+
+    def _choose_positions(self, Z: Tensor, missed: float) -> Tensor:
+        """Indices of the rows whose latents become positions; with "auto", they may miss this share of the variance."""
         auto, N = self.support_size == "auto", len(Z)
         size = N if self.support_size is None else MOST if auto else int(self.support_size)
-        if N <= (FEW_ROWS if auto else size):
+        if (FEW_ROWS if auto else size) >= N:
             return torch.arange(N, device=Z.device)  # U = Z: the exact Gaussian process
         draw = generator(self.seed_, "support")
         some = torch.randperm(N, generator=draw)[: max(positions.CHOSEN_FROM, size)].to(Z.device)
-        chosen = positions.choose(self.model_.kernel, Z[some], size, draw, MISSED if auto else 0.0)
+        chosen = positions.choose(self.model_.kernel, Z[some], size, draw, missed if auto else 0.0)
         return some[chosen.to(Z.device)]
 
-    def _add_rows(self, sums: RowSums, rows: ArrayRows, Z: Tensor, ranks: Ranks) -> RowSums:
+    def _add_rows(self, sums: RowSums, rows: ArrayRows, Z: Tensor, ranks: Ranks, mix: Tensor | None = None) -> RowSums:
         """Add rows with latents Z [N, Q] to sums. Each process adds its share, and all get the total."""
         N, before = len(rows), {name: tensor.clone() for name, tensor in sums.tensors.items()}
         part = shares(N, ranks.world, ENCODE_ROWS)[ranks.rank]
@@ -91,7 +125,8 @@ class AllRows(EvidenceMethods):
             progress_bar("conditioning on all rows", N, show=self.verbose and N > 10 * ENCODE_ROWS) as update,
         ):
             for X in rows.blocks(ENCODE_ROWS, part):
-                sums.add(self.model_.centred(X), Z[done : done + len(X)])
+                X = self.model_.centred(X)
+                sums.add(X if mix is None else X @ mix, Z[done : done + len(X)])
                 done += len(X)
                 update((done - part.start) * ranks.world)
             if ranks.world > 1:

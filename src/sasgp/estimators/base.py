@@ -68,8 +68,14 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         """Set what depends on the data: the sizes for n_rows rows per process, as asked for or as the data allow."""
         self.batch_size_ = min(int(self.batch_size), n_rows)
 
+    def _noise_for(self, n_rows: int) -> float:
+        """The noise on the encoder's input that `encoder_noise` means for n_rows training rows of all processes."""
+        if isinstance(self.encoder_noise, str):
+            return auto_noise(n_rows, held=self.layout_weight > 0)
+        return float(self.encoder_noise)
+
     def _model_settings(self, n_rows: int) -> ModelSettings:
-        """The settings that determine the model's structure. `_resolve` must be called before."""
+        """The settings that determine the model's structure. It needs what `_resolve` sets, and `encoder_noise_`."""
         default = "rbf-ard" if self.n_components == "auto" else "rbf"
         return ModelSettings(
             kind=self._MODEL,
@@ -171,7 +177,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         rows, held_out = (everything, None) if self.early_stopping is None else self._split(everything)
         # With a table, each process has its own share of the rows
         self._resolve(rows, len(rows) // (ranks.world if self._by_row else 1))
-        self.encoder_noise_ = auto_noise(len(rows)) if self.encoder_noise == "auto" else float(self.encoder_noise)
+        self.encoder_noise_ = self._noise_for(len(rows))
         self.model_ = build(self._model_settings(len(rows)), self.n_features_in_, self.n_components_)
         if saved is None:
             initialise(self.model_, rows, self._start())

@@ -4,9 +4,9 @@
 (`sasgp.gp.refine`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
@@ -43,8 +43,8 @@ class Locator:
     ----------
     encoder : Encoder
         Its answer is the latent or, if there are steps, the first start.
-    posterior : Predictive or None
-        None if the encoder's answer is all that is asked for.
+    posterior : Predictive
+        It is not used if the encoder's answer is all that is asked for.
     steps : int
         Steps of refinement. A table cannot encode new rows, so a search of 80 steps finds their latents first.
     known : bool
@@ -57,7 +57,7 @@ class Locator:
     def __init__(
         self,
         encoder: Encoder,
-        posterior: Predictive | None,
+        posterior: Predictive,
         *,
         steps: int = 0,
         known: bool = False,
@@ -68,7 +68,7 @@ class Locator:
         self.steps, self.searches = steps, steps > 0 or not self.encodes
         self.weight = weight if self.encodes else 0.0
         everywhere = self.searches and not self.weight
-        self.starts = PositionStarts(posterior) if everywhere and posterior is not None else None
+        self.starts = PositionStarts(posterior) if everywhere else None
 
     @staticmethod
     def rows_at_once(posterior: Predictive) -> int:
@@ -240,7 +240,8 @@ class Inference(Settings, TransformerMixin):
         check_count("refine", refine, 0)
         locate = Locator(
             self.model_.encoder,
-            getattr(self, "posterior_", None),  # `fit` encodes its rows before it conditions the decoder on them
+            # `fit` encodes its rows before it has a decoder to condition on them
+            self.posterior_ if hasattr(self, "posterior_") else Predictive(),
             steps=refine,
             known=known,
             weight=0.0 if anywhere else HELD * self.layout_weight * self.n_features_in_,

@@ -1,6 +1,6 @@
 """SASGP and GPLVM: the decoder is a Gaussian process conditioned on all rows of the data.
 
-That is why they have the evidence log p(X|Z), rows that can be added, and dimensions that can be left out after training.
+So they have the evidence log p(X|Z), rows can be added to them, and dimensions can be left out after training.
 """
 
 from dataclasses import dataclass, field, replace

@@ -46,7 +46,7 @@ from torch.nn.functional import softplus
 
 from sasgp.errors import InputError
 
-__all__ = ["NAMES", "CustomKernelError", "describe", "lengthscales", "make", "rebuild"]
+__all__ = ["NAMES", "CustomKernelError", "describe", "lengthscales", "make", "rebuild", "scale_lengthscales"]
 
 NAMES = ("rbf", "rbf-ard", "matern12", "matern32", "matern52")
 
@@ -180,6 +180,16 @@ def lengthscales(kernel: Kernel | None, n_components: int) -> list[float]:
     if kernel is not None:
         visit(kernel, chosen(kernel, range(n_components)))
     return shortest
+
+
+@torch.no_grad()
+def scale_lengthscales(kernel: Kernel, factor: float) -> bool:
+    """Multiply the lengthscales of all parts of a kernel that are learned, and say whether there are any."""
+    parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
+    learned = [part for part in parts if part.raw_lengthscale.requires_grad]
+    for part in learned:
+        part.lengthscale = factor * part.lengthscale
+    return bool(learned)
 
 
 def describe(kernel: Kernel) -> dict[str, Any]:

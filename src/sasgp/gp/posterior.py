@@ -4,8 +4,8 @@ What the data say about these values is a Gaussian. `sasgp.gp.row_sums` makes it
 learns it. Its factor is computed once and kept. Mean, variance, samples and log density all use that factor, so they
 cannot disagree. Queries are answered in blocks, so memory does not grow with their number.
 
-All computations are in float64; results are rounded to the dtype of the model at the end. With many positions the kernel
-matrix is badly conditioned, and float32 would give wrong means (docs/measurements.md).
+All computations are in float64; results are rounded to the dtype of the model at the end. With many positions the
+kernel matrix is badly conditioned, and float32 would give wrong means (docs/measurements.md).
 """
 
 from collections.abc import Iterator

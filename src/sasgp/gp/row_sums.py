@@ -47,7 +47,7 @@ class RowSums:
         # K_UU = L Lᵀ. Jitter, where it needs some, makes what U knows a little less: the bound stays one
         factor = cholesky(self.kernel(U.double()).to_dense()) if L is None else L
         self.L = factor.contiguous()  # [M, M]; in another order of its numbers, BLAS would round differently
-        self._L_inv = inverse(self.L)
+        self._L_inv: Tensor | None = None  # of the factor that is there when the first rows come
         M = len(U)
         self.S, self.b = self.L.new_zeros(M, M), self.L.new_zeros(M, n_features)
         self.t, self.e, self.k, self.n = self.L.new_zeros(4)  # k = Σ k_nn, n the number of rows
@@ -65,6 +65,8 @@ class RowSums:
     def add(self, X: Tensor, Z: Tensor) -> None:
         """Add centred rows X [B, D], in units of their features' scales, whose latents are Z [B, Q]."""
         X, Z = X.double(), Z.double()
+        if self._L_inv is None:
+            self._L_inv = inverse(self.L)
         A = times_upper(self.kernel(Z, self.U.double()).to_dense(), self._L_inv)  # rows are a_n: [B, M]
         k = self.kernel(Z, diag=True)  # [B]
         self.S.addmm_(A.T, A)
@@ -96,7 +98,7 @@ class RowSums:
 
     def bound(self, noise: Tensor | float) -> float:
         """The lower bound on log p(X|Z) of all rows added so far, with the noise variance σ²."""
-        noise = torch.as_tensor(noise, dtype=self.S.dtype, device=self.S.device)
+        noise = torch.as_tensor(noise).detach().to(self.S)
         D, L_B = self.b.shape[1], self._precision(noise)
         log_det = 2 * L_B.diagonal().log().sum()
         fit = torch.linalg.solve_triangular(L_B, self.b, upper=False).square().sum()  # ‖L_B⁻¹ b‖²

@@ -40,12 +40,15 @@ def build_encoder(settings: ModelSettings, D: int, Q: int) -> Encoder:
     return Network(D, Q, variance=settings.bayesian, by_feature=settings.by_feature, picture=picture)
 
 
-def auto_noise(n_rows: int) -> float:
+def auto_noise(n_rows: int, *, held: bool) -> float:
     """The encoder's noise for `encoder_noise="auto"`: 1 for few rows, 0 for many, linear in log N in between.
 
-    A network memorises few rows, and noise prevents it. Of many rows it cannot learn the single ones, and noise only
-    hides details. docs/measurements.md has the table that the two numbers were chosen by.
+    A network memorises few rows, and noise prevents it. It cannot memorise many, and noise only hides details from it.
+    If rows are `held` near a layout, each has a place that can be memorised, and the noise is always 1.
+    docs/measurements.md has the table that this was chosen by.
     """
+    if held:
+        return 1.0
     low, high = NOISE_ROWS
     # s = log(high / N) / log(high / low), within [0, 1]
     return min(1.0, max(0.0, math.log(high / n_rows) / math.log(high / low)))

@@ -149,9 +149,9 @@ class SASModel(LatentModel):
         """Rows as the Gaussian process sees them: centred, and in units of their features' scales."""
         return X - self.mean if self.scales is None else (X - self.mean) / self.scales
 
-    def row_sums(self, U: Tensor, L: Tensor | None = None) -> RowSums:
-        """Empty sums over centred rows, through positions U [M, Q]."""
-        return RowSums(self.kernel, U, len(self.mean), L)
+    def row_sums(self, U: Tensor, L: Tensor | None = None, n_features: int | None = None) -> RowSums:
+        """Empty sums over centred rows, or over fewer mixtures of their features, through positions U [M, Q]."""
+        return RowSums(self.kernel, U, len(self.mean) if n_features is None else n_features, L)
 
     def decoder(self, sums: RowSums) -> Posterior:
         """The decoder given the rows in these sums."""

@@ -66,7 +66,7 @@ class Settings:
     encoder_noise
         Noise on the encoder's input during training, in standard deviations of the decoder's noise (less if there are
         few features). It keeps the encoder from memorising rows, so that new rows land where they belong. "auto": 1 for
-        up to 10 000 rows, then less the more there are, and 0 from 50 000 on.
+        up to 10 000 rows, then less the more there are, and 0 from 50 000 on; always 1 with `layout_weight`.
     early_stopping
         Stop after this many epochs without improvement on held-out rows, and keep the best epoch. None: never.
     validation_fraction
