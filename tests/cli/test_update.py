@@ -1,4 +1,4 @@
-"""`sasgp update`: what the files of a run say afterwards, and that they are the old ones or the new ones at any moment."""
+"""`sasgp update`: what the files of a run say afterwards, and that at any moment they are the old ones or the new."""
 
 import json
 import os
@@ -226,7 +226,7 @@ def test_rows_far_away_are_warned_of(run, capsys):
     assert json.loads(Path("run/run.json").read_text())["updates"][0]["missed_share"] > 0.5
 
 
-# ---------------------------------------------------------------------------------------------------- whole or not at all
+# ---------------------------------------------------------------------------------------------------- whole or not
 
 
 def test_ctrl_c_leaves_the_old_run(run, error, monkeypatch):

@@ -60,7 +60,7 @@ def test_dropping_them_changes_little(model, surface):
 
 
 def test_a_second_fit_forgets_the_first(surface):
-    settings = SETTINGS | {"max_epochs": 2, "support_size": 40}
+    settings = SETTINGS | {"max_epochs": 2}
     model = SASGP(**settings).fit(surface).update(surface[:50])
     model.fit(surface[:, :3])
     fresh = SASGP(**settings).fit(surface[:, :3])

@@ -16,11 +16,13 @@ import processes
 import pytest
 import torch
 from memory import Memory
+from oracles import TOLERANCE, assert_close
 from torch import nn
 
 from sasgp import SASGP
-from sasgp.estimators import inference
+from sasgp.estimators import all_rows, inference
 from sasgp.gp.kernels import make
+from sasgp.gp.row_sums import RowSums
 from sasgp.metrics import rmse
 from sasgp.models.encoders import Table
 from sasgp.models.sas import SASModel
@@ -84,6 +86,16 @@ def task_fit(folder, ranks):
         np.save(folder / f"{encoder}-alone-{ranks.rank}.npy", model._encode(model._rows(curve()), known=True))
         if ranks.rank == 0:
             (folder / f"{encoder}.json").write_text(json.dumps([rmse(curve(), model.predict(model.embedding_))]))
+
+
+def task_sums(folder, ranks):
+    """A decoder given all rows, of which each rank adds its blocks."""
+    fit_encoder.FIT_STEPS, all_rows.ENCODE_ROWS = 20, 16
+    added, add = [], RowSums.add
+    RowSums.add = lambda *args: (added.append(args), add(*args))[1]
+    model = SASGP(**SETTINGS | {"dtype": "float64", "support_size": 20}).fit(curve())
+    np.save(folder / f"added-{ranks.rank}.npy", [len(X) for sums, X, _ in added if sums is model.sums_])
+    model.save(folder / f"{ranks.rank}.safetensors")
 
 
 def task_buffers(folder, ranks):
@@ -194,6 +206,26 @@ def test_two_ranks_fit_one_model_as_good_as_one_process(tmp_path, monkeypatch):
                  for seed in range(3)]  # fmt: skip
         errors = [rmse(curve(), model.predict(model.embedding_)) for model in alone]
         assert error < max(errors) + 3 * max(np.std(errors), 0.01)
+
+
+def test_sums_over_two_ranks_are_those_of_one_process(tmp_path):
+    run("sums", tmp_path)
+    models = [SASGP.load(tmp_path / f"{rank}.safetensors") for rank in range(2)]
+    added = [np.load(tmp_path / f"added-{rank}.npy") for rank in range(2)]
+    assert sum(map(sum, added)) == 121
+    assert min(map(sum, added)) >= 48  # of 121 rows in blocks of 16
+    model, Z = models[0], torch.as_tensor(models[0].embedding_)
+    alone = model.model_.row_sums(model.sums_.U, model.sums_.L)
+    with torch.no_grad():
+        alone.add(model.model_.centred(torch.as_tensor(curve(), dtype=torch.float64)), Z)
+    expected = model.model_.decoder(alone).predict(Z)
+    for one in models:
+        for name, tensor in alone.tensors.items():
+            scale = float(alone.k if name == "t" else tensor.abs().max())  # t is a difference, Σ k_nn − Σ ‖a_n‖²
+            assert float((one.sums_.tensors[name] - tensor).abs().max()) <= TOLERANCE[torch.float64] * scale
+        for found, right in zip(one.posterior_.predict(Z), expected, strict=True):
+            assert_close(found, right, TOLERANCE[torch.float64])
+    assert torch.equal(models[0].sums_.S, models[1].sums_.S)
 
 
 def test_a_run_goes_on_with_another_number_of_ranks(tmp_path):

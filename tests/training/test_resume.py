@@ -23,6 +23,7 @@ from torch import nn
 
 from sasgp import SASGP, cli
 from sasgp.errors import InputError
+from sasgp.estimators import storage
 from sasgp.training import checkpoint, fit_encoder, loop
 from sasgp.training.checkpoint import CheckpointWarning, Interrupted
 from sasgp.training.loop import DivergedError, Training
@@ -566,6 +567,84 @@ def test_kill_9_at_random_moments_changes_no_bit(file, tmp_path):
     one, other = (SASGP.load(folder / "model.safetensors") for folder in (run, tmp_path / "whole"))
     for name, value in one.model_.state_dict().items():
         assert torch.equal(value, other.model_.state_dict()[name])
+
+
+# A signal to itself as the second block of rows is added, after training has ended
+IN_THE_PASS = """
+import os, sys
+from sasgp import cli
+from sasgp.estimators import all_rows
+from sasgp.gp.row_sums import RowSums
+
+all_rows.AllRows._shorten_lengthscales = lambda *_: None  # it makes passes of its own, before the one that is meant
+all_rows.ENCODE_ROWS, add, calls = 64, RowSums.add, []
+
+def interrupted(*args):
+    calls.append(None)
+    if len(calls) == 2:
+        os.kill(os.getpid(), int(sys.argv[1]))
+    add(*args)
+
+RowSums.add = interrupted
+sys.exit(cli.main(["fit", *sys.argv[2:]]))
+"""
+
+
+@pytest.fixture(scope="module")
+def whole(file, tmp_path_factory):
+    """A run that nothing interrupted."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    process = fit(file, "--out", run, "--max-epochs", 20, *SMALL)
+    err = process.communicate(timeout=120)[1]
+    assert process.returncode == 0, err
+    return run
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_stopped_in_the_pass_over_all_rows_ends_in_the_same_bits(file, whole, tmp_path, number):
+    run = tmp_path / "run"
+    command = [sys.executable, "-c", IN_THE_PASS, int(number), file, "--out", run, "--max-epochs", 20, *SMALL]
+    done = subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    left = checkpoint.read(run / "unfinished" / "checkpoint.pt")
+    assert left["training"]["position"]["epoch"] == 20
+    assert not (run / "model.safetensors").exists()
+    if number == signal.SIGINT:
+        assert done.returncode == 130
+        assert done.stderr.count("\n") == 1
+        assert f"The last checkpoint is complete. Continue it with `sasgp fit --resume {run}`" in done.stderr
+    else:
+        assert done.returncode == -number
+    process = fit("--resume", run)
+    err = process.communicate(timeout=120)[1]
+    assert process.returncode == 0, err
+    assert {file.name for file in run.iterdir()} == {file.name for file in whole.iterdir()}
+    assert (run / "embedding.csv").read_bytes() == (whole / "embedding.csv").read_bytes()
+    tensors, others = (storage.read(folder / "model.safetensors")[1] for folder in (run, whole))
+    assert tensors.keys() == others.keys()
+    assert all(torch.equal(tensor, others[name]) for name, tensor in tensors.items())
+
+
+@pytest.mark.parametrize("components", [2, "auto"])
+def test_ctrl_c_in_the_pass_leaves_the_checkpoint_of_python(data, tmp_path, monkeypatch, components):
+    settings = SETTINGS | {"n_components": components, "latents": "bayesian", "kernel": None}
+    make, calls = SASGP._final_posterior, []
+
+    def interrupted(*args):
+        calls.append(None)
+        if len(calls) == (2 if components == "auto" else 1):  # "auto" has another one, without dimensions
+            raise KeyboardInterrupt
+        return make(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SASGP, "_final_posterior", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            SASGP(**settings).fit(data, checkpoint=tmp_path / "c.pt")
+    again = SASGP(**settings).fit(data, resume=tmp_path / "c.pt")
+    fresh = SASGP(**settings).fit(data)
+    np.testing.assert_array_equal(again.predict(fresh.embedding_), fresh.predict(fresh.embedding_))
+    assert not (tmp_path / "c.pt").exists()
 
 
 # ---------------------------------------------------------------------------------------------------- the command line

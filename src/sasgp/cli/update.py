@@ -27,9 +27,9 @@ __all__ = ["update"]
 def update(model: Model, data: Data, /, *, labels: Labels = None) -> None:
     """Condition the decoder of a run also on new rows, without training again.
 
-    Encoder, kernel and noise stay as they are. The run gets a new model.safetensors, embedding.csv, run.json, latent.png
-    and explorer.html, all of them or, if something fails, none. In embedding.csv the new rows follow the others as
-    training rows, and their numbers go on, as if DATA had been appended to the data of the run.
+    Encoder, kernel and noise stay as they are. The run gets a new model.safetensors, embedding.csv, run.json,
+    latent.png and explorer.html: all of them or, if something fails, none. In embedding.csv the new rows follow the
+    others as training rows, and their numbers go on, as if DATA had been appended to the data of the run.
 
     Of a named data set, the training rows are added. If the run has labels from a column, the labels of the new rows
     are in the column of that name, unless --labels says otherwise.
@@ -62,8 +62,8 @@ def _load(source: str, labels: str | None, estimator: "SASGP", run: "RunFolder")
 
     if not hasattr(estimator, "update"):
         raise InputError(
-            f"Only a Gaussian process that is conditioned on rows, SASGP or GPLVM, can be updated, and {run.model} is a "
-            f"{type(estimator).__name__}. Train it again with all rows."
+            f"Only a Gaussian process that is conditioned on rows, SASGP or GPLVM, can be updated, and {run.model} is "
+            f"a {type(estimator).__name__}. Train it again with all rows."
         )
     if labels is None and run.labels is not None and Path(run.labels).suffix.lower() not in LABEL_SUFFIXES:
         try:

@@ -4,7 +4,8 @@ A subclass names its model class (`_MODEL`) and makes the posterior that decodes
 (`_interim_posterior`, `_final_posterior`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -30,6 +31,7 @@ from sasgp.training.fingerprint import differences, fingerprint, sample_fingerpr
 from sasgp.training.initialise import Start, initialise
 from sasgp.training.loop import Ranks, generator
 from sasgp.training.malloc import keep_freed_memory
+from sasgp.training.progress import rank_of_process
 from sasgp.training.run import Plan, TrainingRun
 
 __all__ = ["LatentEstimator"]
@@ -144,17 +146,14 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         resume: str | Path | None,
         callback: Callback | None,
     ) -> Self:
-        own = not isinstance(checkpoint, Checkpointer)  # otherwise the caller decides what happens to the file
-        checkpointer = _checkpointer(checkpoint if checkpoint is not None else resume)
         saved = None if resume is None else checkpoints.read(checkpoints.resolve(resume))
-        try:
-            with joined(self._device) as ranks, keep_freed_memory():
-                self._train(array, ranks, checkpointer, saved, callback)
-        except BaseException:
-            self.__dict__.pop("model_", None)  # a half-trained model would look like a fitted one
-            raise
-        if own and checkpointer.path is not None and ranks.rank == 0:
-            checkpointer.path.unlink(missing_ok=True)
+        with kept_until_the_end({"checkpoint": checkpoint, "resume": resume}) as checkpointer:
+            try:
+                with joined(self._device) as ranks, keep_freed_memory():
+                    self._train(array, ranks, checkpointer, saved, callback)
+            except BaseException:
+                self.__dict__.pop("model_", None)  # a half-trained model would look like a fitted one
+                raise
         return self
 
     def _train(
@@ -261,10 +260,17 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         return tags
 
 
-def _checkpointer(checkpoint: str | Path | Checkpointer | None) -> Checkpointer:
-    if isinstance(checkpoint, Checkpointer):
-        return checkpoint
-    return Checkpointer(None if checkpoint is None else checkpoints.resolve(checkpoint))
+@contextmanager
+def kept_until_the_end(how: Mapping[str, Any]) -> Iterator[Checkpointer]:
+    """What writes the checkpoints of a fit with these arguments. Their file is removed if the block has no error."""
+    if isinstance(how["checkpoint"], Checkpointer):
+        yield how["checkpoint"]  # the caller decides what happens to the file
+        return
+    place = how["checkpoint"] if how["checkpoint"] is not None else how["resume"]
+    path = None if place is None else checkpoints.resolve(place)
+    yield Checkpointer(path)
+    if path is not None and not rank_of_process():
+        path.unlink(missing_ok=True)
 
 
 def _check_same(then: dict[str, Any], now: dict[str, Any]) -> None:

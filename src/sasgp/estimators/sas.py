@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sasgp.data.rows import ArrayRows
 from sasgp.errors import InputError
 from sasgp.estimators.all_rows import AllRows
+from sasgp.estimators.base import kept_until_the_end
 from sasgp.gp import kernels
 from sasgp.models.base import ModelSettings
 from sasgp.models.sas import SASModel
@@ -80,7 +81,8 @@ class SASGP(AllRows):
             return super()._fit(X, array, **how)
         Q = min(12, array.shape[1])
         wide = clone(self).set_params(n_components=Q, kernel="rbf-ard", random_state=self.random_state)
-        return self._adopt(wide.fit(X, **how), array)
+        with kept_until_the_end(how) as checkpointer:
+            return self._adopt(wide.fit(X, **how | {"checkpoint": checkpointer}), array)
 
     def _adopt(self, wide: Self, array: Any) -> Self:
         """Take over what another estimator has learned, except the dimensions that its decoder does not use."""
