@@ -73,7 +73,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         return float(self.encoder_noise)
 
     def _model_settings(self, n_rows: int) -> ModelSettings:
-        """The settings that determine the model's structure. `_resolve` and `_noise_for` must be called before."""
+        """The settings that determine the model's structure. It needs what `_resolve` sets, and `encoder_noise_`."""
         default = "rbf-ard" if self.n_components == "auto" else "rbf"
         return ModelSettings(
             kind=self._MODEL,
