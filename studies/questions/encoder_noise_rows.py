@@ -100,10 +100,12 @@ def table(records: Sequence[Record]) -> str:
     """A line for each model and set: every metric without noise, then with noise, as means over seeds."""
     rows = []
     for name in dict.fromkeys(record["name"].rpartition("-")[0] for record in records):
-        pair = [[r for r in records if r["name"] == f"{name}-{noise:g}"] for noise in NOISES]
-        if not all(pair):
+        pair = [{r["seed"]: r for r in records if r["name"] == f"{name}-{noise:g}"} for noise in NOISES]
+        seeds = sorted(pair[0].keys() & pair[1].keys())  # a seed is also a split, so both sides need the same ones
+        if not seeds:
             continue
-        settings, kind = pair[0][0]["settings"], name.removeprefix("encoder-noise-rows-").partition("-")[0]
-        values = [mean_and_deviation([r["results"]["metrics"][m] for r in part], 3) for m in METRICS for part in pair]
-        rows.append([kind, settings["data"], str(settings["rows"]), *values, str(len(pair[0]))])
+        settings, kind = pair[0][seeds[0]]["settings"], name.removeprefix("encoder-noise-rows-").partition("-")[0]
+        found = [[part[seed]["results"]["metrics"][m] for seed in seeds] for m in METRICS for part in pair]
+        cells = [mean_and_deviation(values, 3) for values in found]
+        rows.append([kind, settings["data"], str(settings["rows"]), *cells, str(len(seeds))])
     return markdown(["model", "data", "rows", *(f"{m}, {noise:g}" for m in METRICS for noise in NOISES), "seeds"], rows)

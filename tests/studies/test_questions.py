@@ -41,13 +41,20 @@ def test_the_page_is_what_its_records_say():
     )
 
 
+def test_the_measured_rule_of_the_encoder_s_noise_is_what_its_records_say():
+    text = (records.ROOT / "docs" / "measurements.md").read_text()
+    assert tables.parts(text) == page.tables(["encoder-noise-rows"], RESULTS, False), (
+        "docs/measurements.md is behind: copy what `python -m studies questions encoder-noise-rows --tables` prints"
+    )
+
+
 def test_figures_are_drawn_from_the_records():
     drawn = {name: draw() for name, draw in page.pictures(RESULTS, False).items()}
     assert set(drawn) == {"infinite-mnist.png", "calibration.png"}
     assert all(figure.axes for figure in drawn.values())
 
 
-@pytest.mark.parametrize("name", ["encoder-noise", "evidence-digits", "inits", "feature-noise"])
+@pytest.mark.parametrize("name", ["encoder-noise", "encoder-noise-rows", "evidence-digits", "inits", "feature-noise"])
 def test_a_rehearsal_runs(name, tmp_path, capsys):
     assert main(["questions", name, "--quick", "--out", str(tmp_path)]) == 0
     out = capsys.readouterr().out

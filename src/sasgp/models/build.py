@@ -43,9 +43,8 @@ def build_encoder(settings: ModelSettings, D: int, Q: int) -> Encoder:
 def auto_noise(n_rows: int, *, held: bool) -> float:
     """The encoder's noise for `encoder_noise="auto"`: 1 for few rows, 0 for many, linear in log N in between.
 
-    A network memorises few rows, and noise prevents it. It cannot memorise many, and noise only hides details from it.
-    If rows are `held` near a layout, each has a place that can be memorised, and the noise is always 1.
-    docs/measurements.md has the table that this was chosen by.
+    A network memorises few rows, and noise prevents it. With many rows, noise costs more than it brings, except if rows
+    are `held` near a layout: then it is always 1. docs/measurements.md has the table that this was chosen by.
     """
     if held:
         return 1.0
