@@ -18,11 +18,19 @@ def rng():
 
 @pytest.fixture(scope="session")
 def mnist_sized():
-    """A page of MNIST's size: 60 000 points, 2000 support points, 784 features."""
-    from explorer_models import Decoder
-    from gpytorch.kernels import RBFKernel
+    """A page of MNIST's size: 60 000 points, 784 features, and 1000 positions, the most that "auto" takes."""
+    from explorer_models import KERNELS, Decoder
 
+    from sasgp.estimators.all_rows import MOST
     from sasgp.explorer import explore
+    from sasgp.gp import positions
+    from sasgp.gp.row_sums import RowSums
 
-    model = Decoder(RBFKernel(), D=784, S=2000, N=60_000)
+    model = Decoder(KERNELS["matern32"](), D=784, N=60_000)
+    old, Z = model.posterior_, torch.from_numpy(model.embedding_[:4000])
+    U = Z[positions.choose(old.kernel, Z, MOST, torch.Generator().manual_seed(0))]
+    assert len(U) == MOST
+    sums = RowSums(old.kernel, U, 784)
+    sums.add(torch.from_numpy(model.X[:4000]) - old.mean, Z)
+    model.posterior_ = sums.posterior(old.noise, old.mean)
     return explore(model, model.X, labels=np.arange(60_000) % 10, title="as large as MNIST")

@@ -16,11 +16,11 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from sasgp.data.blocks import rows_at_once
-from sasgp.gp.linalg import cholesky, inverse, times_lower, upper_times
+from sasgp.gp.linalg import cholesky, inverse, times_lower
 from sasgp.gp.local_noise import LocalNoise
 from sasgp.gp.objective import LOG_2PI
 
-__all__ = ["GaussianProcess", "Posterior", "Predictive"]
+__all__ = ["GaussianProcess", "Posterior", "Predictive", "whitened_mean", "whitened_root"]
 
 JOINT = 2000  # points that are sampled jointly: 32 MB of covariance
 
@@ -132,10 +132,7 @@ class GaussianProcess(Predictive):
 
 
 class Posterior(GaussianProcess):
-    """p(x* | z*) from a Gaussian over the function's values at M positions.
-
-    With K_ZZ = L Lᵀ, each feature's function has f(Z) = L v. Before the data v is N(0, I); the data make it
-    N(M_d, (L_C L_Cᵀ)⁻¹), with the same precision for all features. Units are those of the scales.
+    """p(x* | z*) = N(mean + k_*Z α, (k_** − ‖T k_Z*‖²) diag s² + noise), from what is known at M positions.
 
     Parameters
     ----------
@@ -145,43 +142,31 @@ class Posterior(GaussianProcess):
         σ².
     Z : Tensor [M, Q]
         Positions.
-    L : Tensor [M, M]
-        Factor of K_ZZ.
-    V : Tensor [M, D]
-        Means of v.
-    L_C : Tensor [M, M]
-        Factor of the precision of v, which is at least I.
+    alpha : Tensor [M, D]
+        α, in units of the data.
+    root : Tensor [M, M]
+        T, lower triangular.
     mean : Tensor [D]
         Training mean, which the decoder predicts far from all positions.
     scales : Tensor [D], optional
         s_d, the units of each feature's signal and noise. None: all are 1.
     """
 
-    @torch.no_grad()
     def __init__(
         self,
         kernel: Kernel,
         noise: Tensor,
         Z: Tensor,
-        L: Tensor,
-        V: Tensor,
-        L_C: Tensor,
+        alpha: Tensor,
+        root: Tensor,
         mean: Tensor,
         scales: Tensor | None = None,
     ) -> None:
-        self.Z, self.mean = Z.detach(), mean
+        self.Z, self.alpha, self.root, self.mean = Z.detach(), alpha, root, mean
         # [1] or [D], so that variances are [M, 1] or [M, D]
         self.scales = (torch.ones_like(mean[:1]) if scales is None else scales.detach()).double()
         self.kernel = deepcopy(kernel).double().requires_grad_(False)
         self.noise = noise.detach().double()
-        L_inv = inverse(L.double())
-        # m = mean + k_*Z α          α = L⁻ᵀ V diag(s)
-        self.alpha = upper_times(L_inv, V.double()) * self.scales  # [M, D]
-        # c_f = k_** − k_*Z L⁻ᵀ (I − C⁻¹) L⁻¹ k_Z*. C ⪰ I, so that I − C⁻¹ = U diag(w) Uᵀ with 0 ≤ w < 1.
-        # Tᵀ T = L⁻ᵀ (I − C⁻¹) L⁻¹ with T lower triangular, by Gram–Schmidt from the last column
-        values, U = torch.linalg.eigh(L_C.double() @ L_C.double().T)
-        root = (1 - 1 / values.clamp_min(1)).sqrt()[:, None] * times_lower(U.T, L_inv)  # [M, M]
-        self.root = torch.linalg.qr(root.flip(1)).R.flip(0, 1)  # T
 
     def _moments(self, Z: Tensor) -> tuple[Tensor, Tensor]:
         # m = mean + k_*Z α          c_f = k_** − ‖T k_Z*‖², in units of s²
@@ -216,3 +201,25 @@ class Posterior(GaussianProcess):
         if noise and self.local_noise is not None:
             drawn += self.local_noise(Z).sqrt().to(mean.dtype) * white()
         return drawn
+
+
+# What is known at the positions is often a Gaussian over whitened values: with K_ZZ = L Lᵀ, each feature's function has
+# f(Z) = L v. Before the data v is N(0, I); the data make it N(V_d, (L_C L_Cᵀ)⁻¹), with a precision of at least I that is
+# the same for all features.
+
+
+@torch.no_grad()
+def whitened_mean(L: Tensor, V: Tensor) -> Tensor:
+    """α [M, D] of a `Posterior`, from the means V [M, D] of whitened values."""
+    # m = k_*Z L⁻ᵀ V
+    return torch.linalg.solve_triangular(L.double().T, V.double(), upper=True)
+
+
+@torch.no_grad()
+def whitened_root(L: Tensor, L_C: Tensor) -> Tensor:
+    """T [M, M] of a `Posterior`, from the factor L_C [M, M] of the precision of whitened values."""
+    # c_f = k_** − k_*Z L⁻ᵀ (I − C⁻¹) L⁻¹ k_Z*. C ⪰ I, so that I − C⁻¹ = U diag(w) Uᵀ with 0 ≤ w < 1.
+    # Tᵀ T = L⁻ᵀ (I − C⁻¹) L⁻¹ with T lower triangular, by Gram–Schmidt from the last column
+    values, U = torch.linalg.eigh(L_C.double() @ L_C.double().T)
+    root = (1 - 1 / values.clamp_min(1)).sqrt()[:, None] * times_lower(U.T, inverse(L.double()))  # [M, M]
+    return torch.linalg.qr(root.flip(1)).R.flip(0, 1)

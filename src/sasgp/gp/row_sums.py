@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sasgp.gp.linalg import cholesky, inverse, times_upper
 from sasgp.gp.objective import LOG_2PI
-from sasgp.gp.posterior import Posterior
+from sasgp.gp.posterior import Posterior, whitened_mean, whitened_root
 
 __all__ = ["RowSums", "condition"]
 
@@ -94,7 +94,16 @@ class RowSums:
         noise = noise.detach().double()
         L_B = self._precision(noise)
         V = torch.cholesky_solve(self.b / noise, L_B)  # (I + S/σ²)⁻¹ b / σ²
-        return Posterior(self.kernel, noise, self.U, self.L, V, L_B, mean, scales)
+        alpha = whitened_mean(self.L, V)
+        if self.n_rows == len(self.U):
+            # Every row is a position, and TᵀT = (K_UU + σ²I)⁻¹, which is better conditioned than K_UU
+            K = self.L @ self.L.T
+            K.diagonal().add_(noise)
+            root = inverse(cholesky(K))
+        else:
+            root = whitened_root(self.L, L_B)
+        alpha = alpha if scales is None else alpha * scales.detach()
+        return Posterior(self.kernel, noise, self.U, alpha, root, mean, scales)
 
     def bound(self, noise: Tensor | float) -> float:
         """The lower bound on log p(X|Z) of all rows added so far, with the noise variance σ²."""

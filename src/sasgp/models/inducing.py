@@ -23,7 +23,7 @@ from sasgp.gp import kernels
 from sasgp.gp.covariance import covariances
 from sasgp.gp.linalg import cholesky
 from sasgp.gp.objective import LOG_2PI
-from sasgp.gp.posterior import Posterior
+from sasgp.gp.posterior import Posterior, whitened_mean, whitened_root
 from sasgp.models.base import ModelSettings
 from sasgp.models.encoders import Encoder
 from sasgp.models.sas import SASModel
@@ -182,4 +182,6 @@ class InducingModel(SASModel):
         K, k = covariances(deepcopy(self.kernel).double(), Z, len(Z))
         # The same jitter as in training, so that φ is the same
         K.diagonal().add_(JITTER[self.Z.dtype] * k.mean())
-        return Posterior(self.kernel, self.noise, self.Z, cholesky(K), self.M, self.L_C, self.mean, self.scales)
+        L = cholesky(K)
+        alpha = whitened_mean(L, self.M) * (1 if self.scales is None else self.scales)
+        return Posterior(self.kernel, self.noise, self.Z, alpha, whitened_root(L, self.L_C), self.mean, self.scales)
