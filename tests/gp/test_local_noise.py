@@ -27,8 +27,8 @@ def ard(lengths=LENGTHS, amplitude=1.7):
 
 
 def weight(u, z):
-    """The w of one pair: a Gaussian at half of each lengthscale."""
-    return math.exp(-0.5 * sum(((a - b) / (0.5 * s)) ** 2 for a, b, s in zip(u, z, LENGTHS, strict=True)))
+    """The w of one pair: a Gaussian at .7 of each lengthscale."""
+    return math.exp(-0.5 * sum(((a - b) / (0.7 * s)) ** 2 for a, b, s in zip(u, z, LENGTHS, strict=True)))
 
 
 @pytest.fixture
@@ -149,13 +149,16 @@ def observed(n, seed):
 
 @pytest.fixture(scope="module")
 def known():
-    """A decoder of data with known noise, through 150 positions; the global noise is the mean."""
+    """A decoder of data with known noise, through 350 positions; the global noise is the mean.
+
+    The noise changes little within .5, the lengthscale: what changes faster is smoothed.
+    """
     Z, X = observed(20_000, 0)
-    kernel, mean = ard((0.8, 0.8), 1.0), X.mean(0)
-    sums = RowSums(kernel, Z[:150], 4)
+    kernel, mean = ard((0.5, 0.5), 1.0), X.mean(0)
+    sums = RowSums(kernel, Z[:350], 4)
     sums.add(X - mean, Z)
     posterior = sums.posterior(torch.tensor((sigma(Z.numpy()) ** 2).mean()), mean)
-    residuals = ResidualSums(kernel, Z[:150], 4)
+    residuals = ResidualSums(kernel, Z[:350], 4)
     residuals.add(*posterior.residuals(X, Z), Z)
     return posterior, residuals
 
@@ -186,8 +189,8 @@ def test_the_noise_that_made_the_data_is_found(known):
     posterior, residuals = known
     Z = torch.as_tensor(np.random.default_rng(2).uniform(-1.6, 1.6, size=(200, 2)))
     found = residuals.noise(posterior.feature_noise)(Z).sqrt().numpy()
-    # About 1200 rows are near each position (the area 2π (ℓ/2)² of 16), so that a variance is known to √(2/1200) = 4 %,
-    # and it is smoothed over half a lengthscale, twice
+    # About 1000 rows are near each position (the area 2π (.7ℓ)² of 16), so that a variance is known to √(2/1000) = 4 %,
+    # and it is smoothed over .7 of a lengthscale, twice
     errors = np.abs(found / sigma(Z.numpy()) - 1)
     assert errors.max() < 0.15
     assert errors.mean() < 0.04

@@ -46,7 +46,16 @@ from torch.nn.functional import softplus
 
 from sasgp.errors import InputError
 
-__all__ = ["NAMES", "CustomKernelError", "describe", "lengthscales", "make", "rebuild", "scale_lengthscales", "units_of"]
+__all__ = [
+    "NAMES",
+    "CustomKernelError",
+    "describe",
+    "lengthscales",
+    "make",
+    "rebuild",
+    "scale_lengthscales",
+    "units_of",
+]
 
 NAMES = ("rbf", "rbf-ard", "matern12", "matern32", "matern52")
 

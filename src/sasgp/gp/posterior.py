@@ -41,7 +41,7 @@ class Predictive:
 
     @property
     def feature_noise(self) -> Tensor:
-        """The likelihood's variance in squared units of the data: [1] for all features, or [D]. Local noise is apart."""
+        """The likelihood's variance in squared units of the data, without local noise: [1] for all features, or [D]."""
         raise NotImplementedError
 
     @property
