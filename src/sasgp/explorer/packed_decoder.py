@@ -1,9 +1,9 @@
 """The decoder inside a page: the exact posterior, or a grid of decoded points if the browser cannot compute it.
 
 Exact means m(z) = mean + k(z, Z) α and c(z) = k(z, z) + σ² − ‖T k(Z, z)‖², the formulas and the numbers of the
-posterior, with σ²_d(z) in the place of σ² if the noise is local. α, T and the local noise take most of the page's bytes,
-so they are rounded: the error in mean and standard deviation is measured, and the coarsest type within `TOLERANCE` is
-used.
+posterior, with σ²_d(z) in the place of σ² if the noise is local. α, T and the local noise take most of the page's
+bytes, so they are rounded: the error in mean and standard deviation is measured, and the coarsest type within
+`TOLERANCE` is used.
 """
 
 import math
