@@ -163,6 +163,19 @@ def test_metrics_with_fewer_rows_are_those_of_a_decoder_that_is_given_fewer(tmp_
     assert metrics["rmse"] == pytest.approx(all_of_them["rmse"], rel=1e-5)
 
 
+def test_local_noise_is_measured_without_training_again(tmp_path):
+    # The same numbers as from a model that was trained with it
+    run, data = small(), paper._load("digits")
+    measured = {**run.settings, "measures": ["quality", "local"]}
+    metrics = execute(replace(run, settings=measured), tmp_path)["results"]["metrics"]
+    model = SASGP(**run.parameters, noise="local", random_state=0).fit(paper._some(data.X, run.rows, run.seed))
+    found = reconstruction(model, data.X_test, model.transform(data.X_test))
+    for name in ("nlpd", "coverage_50", "coverage_90", "coverage_99"):
+        assert metrics[f"local_{name}"] == pytest.approx(found[name], rel=1e-5)
+    assert metrics["local_nlpd"] != pytest.approx(metrics["nlpd"], rel=0.01)
+    assert not {"bits", "local_bits"} & set(metrics), "digits have 17 levels"
+
+
 def test_refined_metrics_are_of_latents_that_were_refined(tmp_path):
     settings = {"init": "spectral", "layout_weight": 0.1, "max_epochs": 1}
     record = execute(training("own", "digits", "SASGP", settings, 0, ("quality", "refined"), 300), tmp_path)
