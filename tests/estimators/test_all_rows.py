@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from oracles import TOLERANCE, assert_close
+from safetensors.torch import load_file
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
@@ -371,3 +372,36 @@ def test_an_interrupted_fit_leaves_no_model(X, monkeypatch):
         monkeypatch.undo()
         with pytest.raises(NotFittedError):
             model.predict(np.zeros((1, 2)))
+
+
+# ---------------------------------------------------------------------------------------------------- what it reveals
+
+
+def from_sums(path):
+    """Rows as they follow from the sums in a file, by least squares: X̂ = A (AᵀA)⁺ b with aₙ = L⁻¹ k(U, zₙ)."""
+    model, file = SASGP.load(path), load_file(path)
+    M = len(file["support.U"])
+    L = torch.zeros(M, M, dtype=torch.float64)
+    L[tuple(torch.tril_indices(M, M))] = file["support.L"]
+    with torch.no_grad():
+        K = model.kernel_.double()(file["support.U"], file["embedding"]).to_dense()
+    A = torch.linalg.solve_triangular(L, K, upper=False).T  # [N, M]
+    return (A @ torch.linalg.pinv(A.T @ A, hermitian=True) @ file["support.b"] + file["model.mean"]).numpy()
+
+
+def test_rows_can_be_computed_from_the_file_if_each_is_a_position(X, tmp_path):
+    model = SASGP(**FAST, **ROUGH).fit(X)
+    model.save(tmp_path / "m.safetensors")
+    assert model.support_size_ == len(X)
+    assert np.abs(from_sums(tmp_path / "m.safetensors") - X).max() < 1e-6
+
+
+def test_fewer_positions_give_averages_and_an_outlier_is_its_own(X, tmp_path):
+    strange = np.full((1, D), 30.0)  # far from everything, so nothing is averaged with it
+    rows = np.concatenate([X, strange])
+    model = SASGP(**FAST | {"max_epochs": 60}, **ROUGH, support_size=20).fit(rows)
+    model.save(tmp_path / "m.safetensors")
+    error = np.abs(from_sums(tmp_path / "m.safetensors") - rows).mean(1)
+    # Ordinary rows have noise of standard deviation 0.1, which an average over ten of them does not have
+    assert np.median(error[:-1]) > 0.05
+    assert error[-1] < 0.01 * 30

@@ -90,7 +90,7 @@ def task_fit(folder, ranks):
 
 def task_sums(folder, ranks):
     """A decoder given all rows, of which each rank adds its blocks."""
-    fit_encoder.FIT_STEPS, all_rows.ENCODE_ROWS = 20, 16
+    fit_encoder.FIT_STEPS = vars(all_rows)["ENCODE_ROWS"] = 16
     added, add = [], RowSums.add
     RowSums.add = lambda *args: (added.append(args), add(*args))[1]
     model = SASGP(**SETTINGS | {"dtype": "float64", "support_size": 20}).fit(curve())

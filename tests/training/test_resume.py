@@ -571,7 +571,7 @@ def test_kill_9_at_random_moments_changes_no_bit(file, tmp_path):
 
 # A signal to itself as the second block of rows is added, after training has ended
 IN_THE_PASS = """
-import os, sys
+import os, signal, sys
 from sasgp import cli
 from sasgp.estimators import all_rows
 from sasgp.gp.row_sums import RowSums
@@ -586,6 +586,7 @@ def interrupted(*args):
     add(*args)
 
 RowSums.add = interrupted
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets programs in the background ignore it
 sys.exit(cli.main(["fit", *sys.argv[2:]]))
 """
 
