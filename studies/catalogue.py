@@ -31,18 +31,8 @@ GROUPS = {
 MODULES = {
     "questions": (
         *("encoder-noise", "encoder-noise-rows", "feature-noise", "oil-flow", "dimensions", "scores", "anomalies"),
-        "evidence-digits",
-        *(
-            "refine",
-            "positions",
-            "nearest-rows",
-            "inits",
-            "layout-encoders",
-            "late-active-sets",
-            "robustness",
-            "two-ranks",
-        ),
-        *("kill-test", "infinite-mnist"),
+        *("evidence-digits", "refine", "positions", "lengthscales", "nearest-rows", "inits", "layout-encoders"),
+        *("late-active-sets", "robustness", "two-ranks", "kill-test", "infinite-mnist"),
     ),
     "benchmarks": ("floor", "autograd", "peers", "scaling", "quality", "decoder", "startup", "scale"),
 }

@@ -204,8 +204,8 @@ class Posterior(GaussianProcess):
 
 
 # What is known at the positions is often a Gaussian over whitened values: with K_ZZ = L Lᵀ, each feature's function has
-# f(Z) = L v. Before the data v is N(0, I); the data make it N(V_d, (L_C L_Cᵀ)⁻¹), with a precision of at least I that is
-# the same for all features.
+# f(Z) = L v. Before the data v is N(0, I). The data make it N(V_d, (L_C L_Cᵀ)⁻¹), with a precision of at least I that
+# is the same for all features.
 
 
 @torch.no_grad()
