@@ -438,7 +438,7 @@ def test_a_run_that_is_under_way_is_locked(home, here, error, sasgp, monkeypatch
     sasgp("fit", home / "images.npy", "--out", "run", *TABLE)
     assert len(refused) == 2
     for message in refused:
-        assert f"Another process is training the run in {here / 'run'}. Wait until it ends" in message
+        assert f"Another process is training or updating the run in {here / 'run'}. Wait until it ends" in message
     assert {path.name for path in Path("run").iterdir()} == set(runs.FILES)
 
 
