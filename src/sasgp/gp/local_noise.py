@@ -7,10 +7,10 @@ With U [M, Q] the positions of the decoder, m(z) its mean and r_n = x_n − m(z_
     v[u, d] = (R[u, d] + a v_d) / (n[u] + a)          σ²_d(z) = (Σ_u w(u, z) v[u, d] + b g_d) / (Σ_u w(u, z) + b)
 
 Here ℓ are the kernel's lengthscales, v_d = (Σ_u R[u, d] + g_d) / (Σ_u n[u] + 1) is the average of a feature, and g_d is
-the global noise σ² s_d². The leverage h_n = c_f(z_n) / σ² is the share of a row's noise that the decoder has taken for
-signal, so that n counts rows less the parameters spent on them. Where few rows are near a position, a leads back to the
-feature's average: a value that none of them had is rare, not impossible. Where no position is near z, b leads back to
-the global noise.
+the global noise σ² s_d². The leverage h_n = c_f(z_n) / σ² is the share of a row's noise that the decoder has taken for signal, so
+that n counts rows less the parameters spent on them. Where few rows are near a position, a leads back to the feature's
+average: a value that none of them had is rare, not impossible. Where no position is near z, b leads back to the global
+noise.
 
 The sums add: over blocks, over processes, and over rows that arrive after training. They are float64.
 """

@@ -98,9 +98,8 @@ class GaussianProcess(Predictive):
     def _squared_units(self, Z: Tensor) -> Tensor:
         """The squared units of each feature's signal and noise: [1], [D], or [M, D] if they depend on the place.
 
-        Units are s_d, or s_d(z) = σ_d(z) / σ. The local noise is a unit of the signal as well: what the decoder does
-        not know about a function is a share of its noise, so a feature that hardly varies at a place is known well
-        there.
+        Units are s_d, or s_d(z) = σ_d(z) / σ. The local noise is a unit of the signal as well: what the decoder does not
+        know about a function is a share of its noise, so a feature that hardly varies at a place is known well there.
         """
         return self.scales.square() if self.local_noise is None else self.local_noise(Z) / self.noise
 
