@@ -28,7 +28,7 @@ def ard(lengths=LENGTHS, amplitude=1.7):
 
 def weight(u, z):
     """The w of one pair: a Gaussian at .7 of each lengthscale."""
-    return math.exp(-0.5 * sum(((a - b) / (0.5 * s)) ** 2 for a, b, s in zip(u, z, LENGTHS, strict=True)))
+    return math.exp(-0.5 * sum(((a - b) / (0.7 * s)) ** 2 for a, b, s in zip(u, z, LENGTHS, strict=True)))
 
 
 @pytest.fixture
@@ -80,8 +80,7 @@ def test_the_noise_is_that_of_a_loop(data, rng):
     for i, z in enumerate(Z_new.tolist()):
         weights = [weight(u, z) for u in data[3].tolist()]
         for d in range(D):
-            average = (sum(R[u, d] for u in range(M)) + far[d]) / (sum(n) + 1)
-            v = [(R[u, d] + ROWS * average) / (n[u] + ROWS) for u in range(M)]
+            v = [(R[u, d] + ROWS * far[d]) / (n[u] + ROWS) for u in range(M)]
             total = sum(w * value for w, value in zip(weights, v, strict=True)) + POSITIONS * far[d]
             expected[i, d] = total / (sum(weights) + POSITIONS)
     assert_close(noise(Z_new), expected, 1e-10)
@@ -190,8 +189,8 @@ def test_the_noise_that_made_the_data_is_found(known):
     posterior, residuals = known
     Z = torch.as_tensor(np.random.default_rng(2).uniform(-1.6, 1.6, size=(200, 2)))
     found = residuals.noise(posterior.feature_noise)(Z).sqrt().numpy()
-    # About 500 rows are near each position (the area 2π (ℓ/2)² of 16), so that a variance is known to √(2/500) = 6 %,
-    # and it is smoothed over half a lengthscale, twice
+    # About 1000 rows are near each position (the area 2π (.7ℓ)² of 16), so that a variance is known to √(2/1000) = 4 %,
+    # and it is smoothed over .7 of a lengthscale, twice
     errors = np.abs(found / sigma(Z.numpy()) - 1)
     assert errors.max() < 0.15
     assert errors.mean() < 0.04
@@ -212,15 +211,14 @@ def noisy(rng, data):
     return posterior, X, Z
 
 
-def test_the_local_noise_is_the_unit_of_signal_and_noise(noisy, rng):
+def test_predict_adds_the_noise_to_the_function_s_variance(noisy, rng):
     posterior, _, _ = noisy
     Z = torch.randn(6, Q, generator=rng, dtype=DOUBLE)
     mean, var = posterior.predict(Z)
     local, posterior.local_noise = posterior.local_noise, None
     same, shared = posterior.predict(Z)
     assert torch.equal(mean, same)
-    # (c_f + σ²) s_d² with s_d² = σ²_d(z) / σ²
-    assert_close(var, shared / posterior.scales.square() * local(Z) / NOISE)
+    assert_close(var, shared - NOISE * posterior.scales.square() + local(Z))
     assert not np.allclose(var, shared, rtol=0.01)
 
 
@@ -257,13 +255,11 @@ def test_samples_have_the_local_noise(data, rng):
     function = posterior._moments(at)[1]
     # 7000 values each: the standard deviation of a variance is √(2/7000) = 1.7 %
     for k in range(3):
-        unit = posterior.local_noise(at)[:, k] / NOISE
-        assert_close(smooth[:, k::3].var(1) / (function * unit), torch.ones(10), 0.09)
-        assert_close(drawn[:, k::3].var(1) / ((function + NOISE) * unit), torch.ones(10), 0.09)
+        assert_close(smooth[:, k::3].var(1) / function, torch.ones(10), 0.09)
+        assert_close(drawn[:, k::3].var(1) / (function + posterior.local_noise(at)[:, k]), torch.ones(10), 0.09)
     # Noise is independent from place to place: what two places have in common is the function's
     V = posterior.kernel(at, Z).to_dense() @ posterior.root.T
-    units = (posterior.local_noise(at)[:, 2] / NOISE).sqrt().numpy()
-    C = (posterior.kernel(at).to_dense() - V @ V.T).numpy() * np.outer(units, units)
+    C = (posterior.kernel(at).to_dense() - V @ V.T).numpy()
     size = np.sqrt((np.outer(found := drawn[:, 2::3].var(1).numpy(), found) + C**2) / (features / 3))
     assert (np.abs(np.cov(drawn[:, 2::3].numpy()) - C) < 5 * size)[~np.eye(10, dtype=bool)].all()
 

@@ -98,11 +98,11 @@ def _exact(posterior: Posterior, kernel: dict[str, Any], probes: torch.Tensor, r
     lower = np.tril_indices(len(root))
 
     local = posterior.local_noise
-    # The largest unit has the largest error
-    unit = units.mean() if local is None else float((local(probes) / posterior.noise).sqrt().max())
+    least = noise if local is None else float((local(probes) / posterior.scales.square()).min())
 
+    # With local noise, the error is largest where the noise is least
     def sd(root: Array) -> Array:
-        return unit * np.sqrt(noise + np.maximum(prior - np.square(K @ root.T).sum(1), 0))
+        return units.mean() * np.sqrt(least + np.maximum(prior - np.square(K @ root.T).sum(1), 0))
 
     def mean_error(found: Packed) -> float:
         errors = np.abs(K @ unpack(found).astype(np.float64) - mean).max(0)
@@ -124,9 +124,7 @@ def _exact(posterior: Posterior, kernel: dict[str, Any], probes: torch.Tensor, r
 
     packed_alpha, alpha_error = _coarsest(lambda kind: pack(alpha, kind), mean_error)
     packed_factor, factor_error = _coarsest(pack_triangle, sd_error)
-    packed_noise, noise_error = (
-        (None, 0.0) if local is None else _local_noise(local, probes, sd(root) / (unit * math.sqrt(noise)), scale)
-    )
+    packed_noise, noise_error = (None, 0.0) if local is None else _local_noise(local, probes, scale)
     return {
         "how": "exact",
         "kernel": kernel,
@@ -141,18 +139,15 @@ def _exact(posterior: Posterior, kernel: dict[str, Any], probes: torch.Tensor, r
     }
 
 
-def _local_noise(local: LocalNoise, probes: torch.Tensor, factor: Array, scale: float) -> tuple[Packed, float]:
-    """σ²_d(z) = (Σ_u w_u v_ud + b g_d) / (Σ_u w_u + b), as √v and √g: rounded variances would spoil small ones.
-
-    The standard deviation at a probe is σ_d(z) times its `factor`.
-    """
+def _local_noise(local: LocalNoise, probes: torch.Tensor, scale: float) -> tuple[Packed, float]:
+    """σ²_d(z) = (Σ_u w_u v_ud + b g_d) / (Σ_u w_u + b), as √v and √g: rounded variances would spoil small ones."""
     root = local.v.sqrt()
     exact = local(probes).sqrt()
 
     def error(found: Packed) -> float:
         v = torch.from_numpy(unpack(found)).to(probes).square()
         rounded = LocalNoise(local.U, local.width, v, local.far)(probes).sqrt()
-        return float(((rounded - exact).abs().amax(1).numpy(force=True) * factor).max()) / scale
+        return float((rounded - exact).abs().max()) / scale
 
     packed, size = _coarsest(lambda kind: pack(root.numpy(force=True), kind), error)
     far = local.far.expand(root.shape[1]).sqrt().numpy(force=True)

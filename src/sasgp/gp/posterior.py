@@ -93,15 +93,10 @@ class GaussianProcess(Predictive):
 
     def _variance(self, Z: Tensor, c_f: Tensor) -> Tensor:
         """Variance of an observation at each z, in squared units of the data: [M, 1] for all features, or [M, D]."""
-        return (c_f + self.noise)[:, None] * self._squared_units(Z)
-
-    def _squared_units(self, Z: Tensor) -> Tensor:
-        """The squared units of each feature's signal and noise: [1], [D], or [M, D] if they depend on the place.
-
-        Units are s_d, or s_d(z) = σ_d(z) / σ. The local noise is a unit of the signal as well: what the decoder does not
-        know about a function is a share of its noise, so a feature that hardly varies at a place is known well there.
-        """
-        return self.scales.square() if self.local_noise is None else self.local_noise(Z) / self.noise
+        # (c_f + σ²) s_d²          or          c_f s_d² + σ²_d(z)
+        if self.local_noise is None:
+            return (c_f + self.noise)[:, None] * self.scales.square()
+        return c_f[:, None] * self.scales.square() + self.local_noise(Z)
 
     @torch.no_grad()
     def residuals(self, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
@@ -195,11 +190,17 @@ class Posterior(GaussianProcess):
         Z = Z.double()
         V = self.kernel(Z, self.Z.double()).to_dense() @ self.root.T  # [B, M]
         C = self.kernel(Z).to_dense() - V @ V.T  # [B, B]
-        if noise:
+        if noise and self.local_noise is None:
             C.diagonal().add_(self.noise)
         mean, _ = self.predict(Z)
-        white = torch.randn(*mean.shape, generator=generator, dtype=mean.dtype).to(mean.device)
-        return mean + self._squared_units(Z).sqrt().to(mean.dtype) * (cholesky(C).to(mean.dtype) @ white)
+
+        def white() -> Tensor:
+            return torch.randn(*mean.shape, generator=generator, dtype=mean.dtype).to(mean.device)
+
+        drawn = mean + self.scales.to(mean.dtype) * (cholesky(C).to(mean.dtype) @ white())
+        if noise and self.local_noise is not None:
+            drawn += self.local_noise(Z).sqrt().to(mean.dtype) * white()
+        return drawn
 
 
 # What is known at the positions is often a Gaussian over whitened values: with K_ZZ = L Lᵀ, each feature's function has

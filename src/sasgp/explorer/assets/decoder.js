@@ -131,15 +131,15 @@ class ExactDecoder extends Decoder {
     return Math.max(0, this.kernel(z, z, 0) - explained);
   }
 
-  // √(c s_d²) with c = c_f or c_f + σ², and s_d² = σ²_d(z) / σ² if the noise is local
+  // √((c_f + σ²) s_d²)          or          √(c_f s_d² + σ²_d(z))
   deviations(z, c) {
-    if (!this.local) return this.spread(this.unit * Math.sqrt(c));
-    return this.local.at(z).map((noise) => Math.sqrt((c * noise) / this.noise));
+    if (!this.local) return this.spread(this.unit * Math.sqrt(c + this.noise));
+    return this.local.at(z).map((noise, d) => Math.sqrt(c * (this.unit * this.relative[d]) ** 2 + noise));
   }
 
   sd(z) {
     const c = this.variance(z, this.covariances(z));
-    return this.local ? average(this.deviations(z, c + this.noise)) : this.unit * Math.sqrt(c + this.noise);
+    return this.local ? average(this.deviations(z, c)) : this.unit * Math.sqrt(c + this.noise);
   }
 
   // m = mean + k_S α
@@ -153,8 +153,8 @@ class ExactDecoder extends Decoder {
       for (let d = 0; d < D; d++) decoded[d] += weight * this.alpha[row + d];
     }
     const c = this.variance(z, n);
-    const sds = this.deviations(z, c + this.noise);
-    return { mean: decoded, sds, smooth: this.deviations(z, c), sd: average(sds) };
+    const sds = this.deviations(z, c);
+    return { mean: decoded, sds, smooth: this.spread(this.unit * Math.sqrt(c)), sd: average(sds) };
   }
 }
 
