@@ -28,7 +28,7 @@ def ard(lengths=LENGTHS, amplitude=1.7):
 
 def weight(u, z):
     """The w of one pair: a Gaussian at .7 of each lengthscale."""
-    return math.exp(-0.5 * sum(((a - b) / (0.7 * s)) ** 2 for a, b, s in zip(u, z, LENGTHS, strict=True)))
+    return math.exp(-0.5 * sum(((a - b) / (0.5 * s)) ** 2 for a, b, s in zip(u, z, LENGTHS, strict=True)))
 
 
 @pytest.fixture
@@ -80,7 +80,8 @@ def test_the_noise_is_that_of_a_loop(data, rng):
     for i, z in enumerate(Z_new.tolist()):
         weights = [weight(u, z) for u in data[3].tolist()]
         for d in range(D):
-            v = [(R[u, d] + ROWS * far[d]) / (n[u] + ROWS) for u in range(M)]
+            average = (sum(R[u, d] for u in range(M)) + far[d]) / (sum(n) + 1)
+            v = [(R[u, d] + ROWS * average) / (n[u] + ROWS) for u in range(M)]
             total = sum(w * value for w, value in zip(weights, v, strict=True)) + POSITIONS * far[d]
             expected[i, d] = total / (sum(weights) + POSITIONS)
     assert_close(noise(Z_new), expected, 1e-10)
@@ -189,8 +190,8 @@ def test_the_noise_that_made_the_data_is_found(known):
     posterior, residuals = known
     Z = torch.as_tensor(np.random.default_rng(2).uniform(-1.6, 1.6, size=(200, 2)))
     found = residuals.noise(posterior.feature_noise)(Z).sqrt().numpy()
-    # About 1000 rows are near each position (the area 2π (.7ℓ)² of 16), so that a variance is known to √(2/1000) = 4 %,
-    # and it is smoothed over .7 of a lengthscale, twice
+    # About 500 rows are near each position (the area 2π (ℓ/2)² of 16), so that a variance is known to √(2/500) = 6 %,
+    # and it is smoothed over half a lengthscale, twice
     errors = np.abs(found / sigma(Z.numpy()) - 1)
     assert errors.max() < 0.15
     assert errors.mean() < 0.04
