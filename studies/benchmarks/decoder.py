@@ -25,7 +25,7 @@ __all__ = ["execute", "table"]
 
 EPOCHS, FULL = 3, 30
 GIVEN = 2000  # rows of the other decoder, as many as `support_size` was before all rows counted
-NEW, REFINED, SCORED = 10_000, 200, 200  # new rows that are decoded, refined and scored
+NEW, REFINED, SCORED = 10_000, 100, 100  # new rows that are decoded, refined and scored
 ALL, SOME = "all rows", f"{GIVEN} rows"
 
 
@@ -48,7 +48,7 @@ def execute(run: Run) -> dict[str, Any]:
     table = []
     for name, call in calls.items():
         contenders = {ALL: lambda call=call: call(model), SOME: lambda call=call: call(other)}
-        found = interleaved(contenders, rounds=1 if quick else 5, seconds=0, title=name)
+        found = interleaved(contenders, rounds=1 if quick else 3, seconds=0, title=name)
         n = {"predict": len(Z_new), "transform(refine=20)": REFINED, "score_samples": SCORED}[name]
         table.append(
             {
@@ -60,7 +60,7 @@ def execute(run: Run) -> dict[str, Any]:
             }
         )
     source = ArrayRows(X, torch.float32, torch.device("cpu"))
-    seconds = [timed(lambda: model._final_posterior(source, Alone())) for _ in range(1 if quick else 5)]
+    seconds = [timed(lambda: model._final_posterior(source, Alone())) for _ in range(1 if quick else 3)]
     epoch = model.history_[-1]["seconds"] / len(model.history_)
     return {
         "positions": model.support_size_,
