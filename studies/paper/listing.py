@@ -95,8 +95,8 @@ def _sas(table: str, data: str, latents: str, A: int, seed: int, *, estimator: s
     signs = {"batch_size": "B", "n_components": "Q"}
     name = "-".join([table, data, kind, f"A{A}", *(f"{signs[key]}{value}" for key, value in more.items())])
     drawn = table == "table1" and SIZES[0] == A and seed == 0 and data in DRAWN
-    # Only the runs of Table 1 were made again when the decoder was given all rows. The figures show the course of training,
-    # which is the same; ablation and appendix compare decoders that were given 2000 rows
+    # Only the runs of Table 1 were made again when the decoder was given all rows. The figures show the course of
+    # training, which is the same; ablation and appendix compare decoders that were given 2000 rows
     measures: tuple[Measure, ...] = ("quality", "fewer")
     if table == "table1":
         measures = (*measures, "positions")
