@@ -190,3 +190,14 @@ def test_rows_may_come_in_blocks(data, dtype):
     for name in ("S", "b", "t", "e", "k"):
         assert_close(getattr(parts, name), getattr(whole, name), 1e-12)
     assert_close(parts.bound(NOISE), whole.bound(NOISE), 1e-12)
+
+
+def test_a_kernel_that_is_not_positive_definite_has_a_decoder(data):
+    # cos ‖z − z'‖ has negative eigenvalues in a plane: jitter of their size takes the place of what they would say
+    kernel = gpytorch.kernels.CosineKernel().double()
+    Z, X = data
+    assert torch.linalg.eigvalsh(kernel(Z).to_dense().detach())[0] < -0.1
+    posterior = sums_of(kernel, Z, X, Z).posterior(torch.tensor(NOISE).double(), torch.zeros(D).double())
+    mean, var = posterior.predict(Z)
+    assert mean.isfinite().all()
+    assert (var >= NOISE).all()

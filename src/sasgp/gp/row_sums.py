@@ -17,7 +17,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from sasgp.gp.linalg import cholesky, inverse, times_upper
+from sasgp.gp.linalg import NotPositiveDefiniteError, cholesky, inverse, times_upper
 from sasgp.gp.objective import LOG_2PI
 from sasgp.gp.posterior import Posterior, whitened_mean, whitened_root
 
@@ -45,7 +45,7 @@ class RowSums:
         self.kernel = deepcopy(kernel).double().requires_grad_(False)
         self.U = U.detach()
         # K_UU = L Lᵀ. Jitter, where it needs some, makes what U knows a little less: the bound stays one
-        factor = cholesky(self.kernel(U.double()).to_dense()) if L is None else L
+        factor = _factor(self.kernel(U.double()).to_dense()) if L is None else L
         self.L = factor.contiguous()  # [M, M]; in another order of its numbers, BLAS would round differently
         self._L_inv: Tensor | None = None  # of the factor that is there when the first rows come
         M = len(U)
@@ -113,6 +113,20 @@ class RowSums:
         fit = torch.linalg.solve_triangular(L_B, self.b, upper=False).square().sum()  # ‖L_B⁻¹ b‖²
         misfit = self.e / noise - fit / noise.square() + D * self.t / noise
         return float(-0.5 * (self.n_rows * D * (LOG_2PI + noise.log()) + D * log_det + misfit))
+
+
+def _factor(K: Tensor) -> Tensor:
+    """Cholesky factor of a kernel matrix, also of a kernel that is not positive definite, such as a cosine in a plane.
+
+    Training never needs more than K + σ²I, so such a kernel can be trained, and its decoder must not fail.
+    """
+    try:
+        return cholesky(K)
+    except NotPositiveDefiniteError:
+        if not K.isfinite().all():
+            raise
+        least = torch.linalg.eigvalsh(K)[0].abs()
+        return cholesky(K + 2 * least * torch.eye(len(K), dtype=K.dtype, device=K.device))
 
 
 def condition(
