@@ -23,9 +23,9 @@ from studies.tables import of_rows
 
 __all__ = ["execute", "table"]
 
-EPOCHS, FULL = 3, 30
+EPOCHS, FULL = 2, 30
 GIVEN = 2000  # rows of the other decoder, as many as `support_size` was before all rows counted
-NEW, REFINED, SCORED = 10_000, 100, 100  # new rows that are decoded, refined and scored
+NEW, REFINED, SCORED = 10_000, 40, 40  # new rows that are decoded, refined and scored
 ALL, SOME = "all rows", f"{GIVEN} rows"
 
 
