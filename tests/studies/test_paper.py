@@ -66,7 +66,7 @@ def test_a_run_that_several_need_is_one_and_the_same():
     assert len(titles) < len(every)
     assert all(titles[run.title] == run for run in every), "two different runs would share a file"
     assert "table1-mnist-bayesian-A400-seed0" in titles
-    for name in ("table2", "ablation", "fig2", "fig3", "fig5"):
+    for name in ("table2", "fig2", "fig3", "fig5"):
         assert "table1-mnist-bayesian-A400" in {run.name for run in STUDIES[name](0)}
 
 
