@@ -23,6 +23,8 @@ from sasgp.gp.posterior import Posterior, whitened_mean, whitened_root
 
 __all__ = ["RowSums", "condition"]
 
+ROWS_AT_ONCE = 1024  # a few matrices [B, M] are in memory at a time
+
 
 class RowSums:
     """The sums over rows, empty at first.
@@ -64,10 +66,14 @@ class RowSums:
     @torch.no_grad()
     def add(self, X: Tensor, Z: Tensor) -> None:
         """Add centred rows X [B, D], in units of their features' scales, whose latents are Z [B, Q]."""
-        X, Z = X.double(), Z.double()
         if self._L_inv is None:
             self._L_inv = inverse(self.L)
-        A = times_upper(self.kernel(Z, self.U.double()).to_dense(), self._L_inv)  # rows are a_n: [B, M]
+        for start in range(0, len(X), ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
+            self._add(X[part].double(), Z[part].double(), self._L_inv)
+
+    def _add(self, X: Tensor, Z: Tensor, L_inv: Tensor) -> None:
+        A = times_upper(self.kernel(Z, self.U.double()).to_dense(), L_inv)  # rows are a_n: [B, M]
         k = self.kernel(Z, diag=True)  # [B]
         self.S.addmm_(A.T, A)
         self.b.addmm_(A.T, X)  # in float32 it would be twice as fast, and useless where σ² is small
