@@ -16,7 +16,7 @@ from torch import Tensor
 
 __all__ = ["CANDIDATES", "CHOSEN_FROM", "choose", "kmeans_plus_plus"]
 
-CHOSEN_FROM = 4000  # rows that positions are chosen from; the kernel between all of them is computed: 128 MB
+CHOSEN_FROM = 4000  # rows that positions are chosen from
 CANDIDATES = 20  # rows that k-means++ considers per row chosen: more would take a pass over the data and gain nothing
 
 
@@ -26,11 +26,11 @@ def choose(kernel: Kernel, Z: Tensor, size: int, draw: torch.Generator, missed: 
 
     There are fewer if the others would add nothing but rounding errors. The kernel is evaluated in float64.
     """
-    K = deepcopy(kernel).double()(Z.double()).to_dense().cpu()  # [C, C]
-    left = K.diagonal().clone()  # of the prior's variance at each row, given the positions so far
+    kernel, Z = deepcopy(kernel).double(), Z.double()
+    left = kernel(Z, diag=True).cpu().clone()  # of the prior's variance at each row, given the positions so far
     total, rounding = left.sum(), 1e-10 * left
     chosen: list[int] = []
-    F = K.new_zeros(min(size, len(K)), len(K))  # rows of the Cholesky factor of K, in the order of the choice
+    F = left.new_zeros(min(size, len(Z)), len(Z))  # rows of the Cholesky factor of K, in the order of the choice
     while len(chosen) < len(F) and left.sum() > missed * total:
         left = torch.where(left > rounding, left, 0.0)
         if not left.any():
@@ -38,8 +38,9 @@ def choose(kernel: Kernel, Z: Tensor, size: int, draw: torch.Generator, missed: 
         i = int(torch.multinomial(left, 1, generator=draw))
         # The next row of the factor: what position i has in common with every row, given the positions before it
         n = len(chosen)
-        row = K[i] - F[:n, i] @ F[:n]
-        F[n] = row / row[i].sqrt()
+        row = kernel(Z[i : i + 1], Z).to_dense()[0].cpu() - F[:n, i] @ F[:n]
+        row[i] = left[i]  # GPyTorch rounds the distance of a row from itself
+        F[n] = row / left[i].sqrt()
         left = left - F[n].square()
         left[i] = 0
         chosen.append(i)
