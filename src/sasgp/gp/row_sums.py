@@ -126,6 +126,14 @@ def _factor(K: Tensor) -> Tensor:
 
     Training never needs more than K + σ²I, so such a kernel can be trained, and its decoder must not fail.
     """
+    for jitter in (
+        0.0,
+        1e-14,
+        1e-12,
+    ):  # less than `cholesky` begins with: there is no noise on this diagonal to hide it
+        L, info = torch.linalg.cholesky_ex(K + jitter * K.diagonal().mean() * torch.eye(len(K)).to(K))
+        if info == 0 and L.diagonal().isfinite().all():
+            return L
     try:
         return cholesky(K)
     except NotPositiveDefiniteError:
