@@ -130,7 +130,7 @@ def _factor(K: Tensor) -> Tensor:
         0.0,
         1e-14,
         1e-12,
-    ):  # less than `cholesky` begins with: there is no noise on this diagonal to hide it
+    ):  # no noise on this diagonal would hide more
         L, info = torch.linalg.cholesky_ex(K + jitter * K.diagonal().mean() * torch.eye(len(K)).to(K))
         if info == 0 and L.diagonal().isfinite().all():
             return L
