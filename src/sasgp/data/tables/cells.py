@@ -63,6 +63,8 @@ def type_columns(
     """
     import polars as pl
 
+    if not columns:
+        return [], []
     codes = (*MISSING, *missing)
     done: list[pl.Series] = []
     ambiguous: list[str] = []

@@ -8,6 +8,7 @@ import codecs
 import csv
 import gzip
 import io
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from sasgp.errors import InputError
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["read_delimited", "unpacked"]
+__all__ = ["read_delimited", "unpacked_bytes"]
 
 SEPARATORS = "\t;|,"  # in doubt the first: commas are also in numbers and sentences
 LINES_SEEN = 50
@@ -65,8 +66,7 @@ class _Text:
     def _source(self) -> Path | bytes:
         if self.encoding == "utf-8-sig" and self.path.suffix.lower() != ".gz":
             return source(self.path)
-        with unpacked(self.path) as file:
-            content = file.read()
+        content = unpacked_bytes(self.path)
         return content if self.encoding == "utf-8-sig" else content.decode(self.encoding).encode()
 
     def line(self, row: int) -> int:
@@ -136,6 +136,20 @@ def unpacked(path: Path) -> IO[bytes]:
     return cast(IO[bytes], gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
+def unpacked_bytes(path: Path) -> bytes:
+    """All of a file, uncompressed. A small compressed file may hold much, so there is a limit."""
+    have = available()
+    with unpacked(path) as file:
+        content = file.read(have + 1) if have < sys.maxsize else file.read()
+    if len(content) > have:
+        raise _too_large(path, have)
+    return content
+
+
+def _too_large(path: Path, have: int) -> InputError:
+    return InputError(f"{path} holds more than {amount(have)}, which is all the memory that is free. Split it.")
+
+
 def _encoding(path: Path) -> str:
     """The encoding of a text file, which is read once to the end. Raise InputError if there is none."""
     with unpacked(path) as file:
@@ -152,8 +166,8 @@ def _encoding(path: Path) -> str:
             while block := file.read(1 << 20):
                 decoder.decode(block)
                 size += len(block)
-                if size > have:  # a small compressed file may hold much
-                    raise InputError(f"{path} has more than {amount(have)} of text, which is what is free in memory.")
+                if size > have:
+                    raise _too_large(path, have)
             decoder.decode(b"", final=True)
             return encoding
     raise InputError(f"{path} is not a text file: it is neither UTF-8 nor {WINDOWS} text. Save it as UTF-8 text.")

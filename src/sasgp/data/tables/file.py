@@ -1,7 +1,7 @@
 """A table in a file: its typed columns, whole or in blocks, and as numbers with a column of labels."""
 
 import csv
-import gzip
+import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -257,7 +257,9 @@ def readable(path: Path) -> Iterator[None]:
 
     try:
         yield
-    except (UnicodeDecodeError, csv.Error, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError, csv.Error, zlib.error, EOFError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the system's, such as a missing permission
+            raise
         raise InputError(f"{path} is damaged ({_first_line(error)}). Copy it or save it again.") from error
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         # On some damaged Parquet files polars panics, which is not one of its own errors.

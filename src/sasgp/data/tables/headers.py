@@ -96,20 +96,15 @@ def check_names(names: Sequence[str], what: object) -> None:
     """Raise one InputError about all columns without a name and all names that occur twice."""
     problems = []
     if unnamed := [str(i) for i, name in enumerate(names, 1) if not name]:
-        several = len(unnamed) > 1
-        problems.append(
-            f"column{'s' * several} {_some(unnamed)} {'have' if several else 'has'} no name. "
-            f"Name {'them' if several else 'it'}."
-        )
-    if twice := [name for name, count in Counter(names).items() if count > 1 and name]:
-        which = (
-            f"two columns are called '{twice[0]}'"
-            if len(twice) == 1
-            else "several columns are called " + _some([f"'{name}'" for name in twice])
-        )
-        problems.append(f"{which}. Rename or drop one{' of each' * (len(twice) > 1)}.")
+        one = f"column {unnamed[0]} has no name. Name it."
+        problems.append(one if len(unnamed) == 1 else f"columns {_some(unnamed)} have no name. Name them.")
+    if twice := [f"'{name}'" for name, count in Counter(names).items() if count > 1 and name]:
+        one = f"two columns are called {twice[0]}. Rename or drop one."
+        problems.append(one if len(twice) == 1 else f"several columns are called {_some(twice)}. Rename them.")
     if problems:
-        raise InputError(f"{what}: {' '.join(problems)}")
+        raise InputError(
+            f"{what}: {' '.join([problems[0], *(f'{part[0].upper()}{part[1:]}' for part in problems[1:])])}"
+        )
 
 
 def _some(names: Sequence[str], most: int = 20) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sasgp.data.tables.cells import MISSING, sentinels, type_columns, unclear_dates
-from sasgp.data.tables.delimited import unpacked
+from sasgp.data.tables.delimited import unpacked_bytes
 from sasgp.data.tables.file import TableFile, source
 from sasgp.data.tables.headers import check_names, name_rows
 from sasgp.errors import InputError
@@ -49,8 +49,7 @@ def read_jsonl(path: Path, missing: Sequence[str] = ()) -> TableFile:
     """Read a .jsonl or .ndjson file, one object per line. Dates are text in JSON, so text gets its natural type."""
     import polars as pl
 
-    with unpacked(path) as file:
-        content = file.read()
+    content = unpacked_bytes(path)
     frame = pl.read_ndjson(content, infer_schema_length=None)
     first: dict[str, None] = {}  # the order in which names occur; polars has another
     for line in islice(content.splitlines(), 100):
