@@ -11,8 +11,10 @@ import polars as pl
 import pytest
 from test_readers import message
 
-from sasgp.data import labels, load, readers, tables
+from sasgp.data import labels, load, readers
 from sasgp.data.labels import parse_labels
+from sasgp.data.tables import file
+from sasgp.data.tables.headers import check_names
 
 # Names of files
 
@@ -99,7 +101,7 @@ def test_many_columns(write):
     data = load(write(rows))
     assert data.X.shape == (3, n)
     assert data.columns == tuple(names)
-    tables._check_names(Path("data.csv"), names)
+    check_names(names, "data.csv")
     assert "two columns are called 'gene0'" in message(write(rows.replace(f"gene{n - 1}", "gene0")))
     assert time.perf_counter() - start < 20  # a quadratic search takes twice that for the names alone
 
@@ -118,7 +120,7 @@ def test_npz_sizes_are_checked_before_anything_is_unpacked(write, monkeypatch):
 def test_parquet_sizes_are_checked_before_anything_is_read(write, monkeypatch):
     pl.DataFrame({"a": np.zeros(10**6), "b": ["x"] * 10**6}).write_parquet("bomb.parquet")
     assert Path("bomb.parquet").stat().st_size < 10**5
-    monkeypatch.setattr(tables, "available", lambda: 10**6)
+    monkeypatch.setattr(file, "available", lambda: 10**6)
     monkeypatch.setattr(pl, "read_parquet", None)
     assert "1000000 rows need 15.3 MiB of memory, but only 1.0 MiB are free" in message("bomb.parquet", labels="b")
 

@@ -142,6 +142,8 @@ def test_csv_with_labels(write):
         ("0,1,2\n7,8,9\n", ("0", "1", "2"), [[7, 8, 9]]),  # pandas' names for an array's columns
         ("0,1\n7,8\n", ("x0", "x1"), [[0, 1], [7, 8]]),
         ("NA,2\n3,4\n", ("x0", "x1"), [[np.nan, 2], [3, 4]]),
+        (",a,b\n7,1,2\n", ("row", "a", "b"), [[7, 1, 2]]),  # the index of pandas and R
+        (",0,1,2\n0,1,2,3\n", ("row", "0", "1", "2"), [[0, 1, 2, 3]]),
         ("\ufeffa,b\r\n1,2\r\n", ("a", "b"), [[1, 2]]),  # Excel
         ("\ufeff1,2\n3,4\n", ("x0", "x1"), [[1, 2], [3, 4]]),
         ("a;b\n1;2\n", ("a", "b"), [[1, 2]]),
@@ -230,12 +232,22 @@ def test_parquet_types_that_are_no_numbers(write):
     assert "cannot be read as .parquet" in message(write(b"PAR1 no more", "q.parquet"))
 
 
-def test_decimal_commas_are_not_text(write):
-    name = write("a;b;c\n0,5;1,25;u\n2;3,5;v\n1,5;4;w\n")
+def test_decimal_commas(write):
+    data = load(write("a;b;c\n0,5;1,25;u\n2;3,5;v\n1,5;4;w\n"), labels="c")
+    assert data.X.tolist() == [[0.5, 1.25], [2, 3.5], [1.5, 4]]
+    # Between commas they may be anything, a pair of numbers for example.
+    name = write('a,b\n"0,5",1\n"2,25",2\n')
     assert "'a' must hold numbers with decimal points, but line 2 has '0,5'. Save the file with decimal" in message(
         name
     )
-    assert "decimal points" in message(name, labels="c")
+
+
+def test_problems_of_all_columns_are_in_one_message(write):
+    text = message(write("a,b,c,when,d\n1,2,u,2020-01-01,1\n3,4,v,2020-01-02,2\n5,oops,w,2020-01-03,hm\n"))
+    for part in ("'b' must hold numbers, but line 4 has 'oops'", "'d' must hold numbers, but line 4 has 'hm'"):
+        assert part in text
+    assert "Column 'when' must hold numbers, but has type Date" in text
+    assert "Column 'c' holds text ('u' in row 1). If it holds the labels, say labels='c'." in text
 
 
 def test_text_is_not_guessed_to_be_labels(write):
@@ -266,14 +278,14 @@ def test_a_stray_word_is_shown_in_its_place(write):
         (b"a,b\n1,2\n3,4,5\n", "line 3 must have 2 cells like the first line, but has 3"),
         (b"1,2\n3,4,5\n", "line 2 must have 2 cells"),
         (b"a,b,a\n1,2,3\n", "two columns are called 'a'"),
-        (b",a,b\n0,1,2\n", "column 1 has no name"),
-        (b",0,1,2\n0,1,2,3\n", "column 1 has no name"),
+        (b"a,b,a,b\n1,2,3,4\n", "several columns are called 'a', 'b'. Rename them."),
+        (b"a,,b,,a\n1,2,3,4,5\n", "columns 2, 4 have no name. Name them. Two columns are called 'a'"),
         (b"a,label\n1,x\n2,\n", "line 3 has no label in column 'label'"),
         (b"label,y\n1,2\n", "'label', 'y' may all hold the labels"),
         (b"label\n1\n", "no column besides the labels"),
         (b"\0\1\2,\0", "not a text file"),
-        (b"a,b\n1,\xe9\n", "UTF-8"),
-        (b"\xff\xfe\x80\x81\n\x99", "UTF-8"),
+        (b"a,b\n1,\x81\n", "neither UTF-8 nor cp1252 text"),
+        (b"\xff\xfe\x80\x81\n", "neither UTF-8 nor cp1252 text"),
         (b'a,b\n1,"2\n3,4\n', "cannot be read as .csv"),
     ],
 )
