@@ -22,6 +22,7 @@ RANKS = {
     "training": 4,
     "estimators": 5,
     "evaluation": 6,
+    "table_quality": 6,
     "plots": 7,
     "explorer": 7,
     "__init__": 8,

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sasgp import metrics
+from sasgp import metrics, table_quality
 from sasgp.data.blocks import slices
-from sasgp.data.rows import read_rows, take_rows
+from sasgp.data.rows import moments, read_rows, take_rows
+from sasgp.data.tables import read_frame
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ NEIGHBOURS = (1, 15)
 LEVELS = (50, 90, 99)  # of the intervals, in per cent
 LEVEL_VALUES = 500_000  # that are looked at to recognise 8-bit data
 FOLDS = 5
+MOST_CLASSES = 30  # of whole numbers with more values than this and than a twentieth of the rows, R² is measured
 STRUCTURE_ROWS = 2000  # all distances between them are computed
 MAX_EVALUATED = 10_000  # training rows that are decoded if no rows were held out
 PCA_ROWS = 20_000  # the principal axes of more rows are the same to three digits
@@ -113,10 +115,29 @@ def quality(model: "Decoder", split: Split, Z_test: Array | None, seed: int) -> 
     else:
         X, y, Z = test.X, test.y, Z_test
         neighbours = knn(model.embedding_, train.y, Z, y)
+    if model.columns_ is not None:
+        some = np.sort(np.random.default_rng(seed).permutation(len(train.X))[:PCA_ROWS])
+        return {"rows": len(X), **_table(model, take_rows(train.X, some), X, Z), **neighbours} | structure(
+            table_quality.standardised(model.columns_, _numbers(model, X)), Z, y, seed
+        )
     found: dict[str, Any] = {"rows": len(X), **reconstruction(model, X, Z)}
     del found["pit"]  # it is for figures
-    found["pca_rmse"] = pca_rmse(train.X, X, model.n_components_, seed)
+    found["pca_rmse"] = pca_rmse(train.X, X, model.n_components_, seed, by_feature=model.noise_kind_ == "feature")
     return found | neighbours | structure(X, Z, y, seed)
+
+
+def _numbers(model: "Decoder", X: Any) -> Array:
+    """A table as numbers [N, C], for a model that was trained on such tables."""
+    return model.columns_.values(read_frame(X).frame)
+
+
+def _table(model: "Decoder", train: Any, X: Any, Z: Array) -> dict[str, Any]:
+    """The metrics of reconstructed rows of a table, and the RMSE of principal components beside them."""
+    values = _numbers(model, X)
+    sums = table_quality.table_sums(model, values, Z)
+    found = sums.metrics() | {"by_column": sums.by_column()}
+    pca = table_quality.table_pca_rmse(model.columns_, _numbers(model, train), values, model.n_components_)
+    return found if pca is None else found | {"pca_rmse": pca}
 
 
 def structure(X: Array, Z: Array, y: Array | None, seed: int = 0) -> dict[str, float]:
@@ -187,24 +208,40 @@ def reconstruction(model: "Decoder", X: Array, Z: Array, predict: Callable[..., 
     Returns rmse, mae and nlpd; for 8-bit data `bits`, the bits per value; the coverage of the central 50, 90 and 99 %
     intervals; and `pit`, the counts of `metrics.pit_counts`.
     """
-    return reconstruction_sums(model, X, Z, predict, eight_bit_levels(X)).metrics()
+    scale = feature_scale(model, X)
+    found = reconstruction_sums(model, X, Z, predict, eight_bit_levels(X), scale).metrics()
+    return found if scale is None else found | {"units": "standard deviations"}
+
+
+def feature_scale(model: "Decoder", X: Array) -> Array | None:
+    """Standard deviations [D] in which errors are measured if features have units of their own. Otherwise None."""
+    if model.noise_kind_ != "feature":
+        return None
+    variance = moments(X)[1]
+    return np.sqrt(np.where(variance > 0, variance, 1.0))
 
 
 def reconstruction_sums(
-    model: "Decoder", X: Array, Z: Array, predict: Callable[..., Any] | None = None, levels: Array | None = None
+    model: "Decoder",
+    X: Array,
+    Z: Array,
+    predict: Callable[..., Any] | None = None,
+    levels: Array | None = None,
+    scale: Array | None = None,
 ) -> ReconstructionSums:
     """The sums over rows X [N, D] that `reconstruction` makes its numbers from.
 
-    `levels` are the `eight_bit_levels` of all rows, of which X may be a part. None: bits are not counted.
+    `levels` are the `eight_bit_levels` and `scale` is the `feature_scale` of all rows, of which X may be a part.
+    Without levels, bits are not counted. Without a scale, errors are in the data's units.
     """
-    sums = ReconstructionSums()
+    sums, unit = ReconstructionSums(), 1.0 if scale is None else scale
     for rows, mean, std in _decoded(model, Z, predict):
         block, n = read_rows(X, rows), rows.stop - rows.start
         var = np.square(std, dtype=np.float64)
         sums += ReconstructionSums(
             n,
-            squares=n * metrics.rmse(block, mean) ** 2,
-            absolute=n * metrics.mae(block, mean),
+            squares=n * metrics.rmse(block / unit, mean / unit) ** 2,
+            absolute=n * metrics.mae(block / unit, mean / unit),
             density=n * metrics.nlpd(block, mean, var),
             bits=np.nan if levels is None else n * metrics.bits_per_value(block, mean, var, levels),
             pit=metrics.pit_counts(block, mean, var),
@@ -270,8 +307,8 @@ def _decoded(
     model: "Decoder", Z: Array, predict: Callable[..., Any] | None = None
 ) -> Iterator[tuple[slice, Array, Array]]:
     """Means and standard deviations [B, D] of latents Z [N, Q], in blocks: few enough rows to keep memory flat."""
-    for rows in slices(len(Z), model.n_features_in_):
-        mean, std = (predict or model.predict)(Z[rows], return_std=True)
+    for rows in slices(len(Z), model.n_scores_):
+        mean, std = (predict or model.predict_scores)(Z[rows], return_std=True)
         yield rows, mean, std
 
 
@@ -286,20 +323,35 @@ def tidy_labels(y: Array | None) -> Array | None:
 
 def are_classes(y: Array | None) -> TypeGuard[Array]:
     """Whether tidy labels are classes, which neighbours can vote for, and not measurements."""
-    return y is not None and y.dtype.kind != "f"
+    return y is not None and not are_measurements(y)
+
+
+def are_measurements(y: Array | None) -> TypeGuard[Array]:
+    """Whether tidy labels are numbers with fractions, or with too many different values to be classes."""
+    if y is None or y.dtype.kind not in "iuf":
+        return False
+    return y.dtype.kind == "f" or len(np.unique(y)) > max(MOST_CLASSES, len(y) // 20)
 
 
 def knn(Z_train: Array, y_train: Array | None, Z: Array, y: Array | None) -> dict[str, float]:
-    """Accuracy of 1 and of 15 nearest training rows, if there are that many. Empty without class labels."""
-    if not are_classes(y_train) or not are_classes(y):
+    """How well nearest training rows predict labels, if there are that many.
+
+    For classes, the accuracy of 1 and of 15 neighbours; for measurements, R² of the average of 15. Empty without
+    labels.
+    """
+    if y_train is None or y is None:
         return {}
+    if are_measurements(y_train):
+        k = NEIGHBOURS[-1]
+        many = len(Z_train) >= k and len(Z) > 1
+        return {f"knn_r2_{k}": metrics.knn_r2(Z_train, y_train, Z, y.astype(np.float64), k)} if many else {}
     train, test = y_train.astype(np.str_), y.astype(np.str_)  # labels from a file are text: "3" is the class 3
     return {f"knn_{k}": metrics.knn_accuracy(Z_train, train, Z, test, k) for k in NEIGHBOURS if k <= len(Z_train)}
 
 
 def knn_cross_validated(Z: Array, y: Array | None, seed: int = 0) -> dict[str, float]:
-    """Accuracy of nearest neighbours in five-fold cross-validation, for rows without a test set."""
-    if not are_classes(y):
+    """How well nearest neighbours predict labels in five-fold cross-validation, for rows without a test set."""
+    if y is None:
         return {}
     N = len(Z)
     folds = np.random.default_rng(seed).permutation(N) % FOLDS
@@ -312,8 +364,11 @@ def knn_cross_validated(Z: Array, y: Array | None, seed: int = 0) -> dict[str, f
     return {name: float(np.dot([one[name] for one in found], shares)) for name in found[0] if name in everywhere}
 
 
-def pca_rmse(X_train: Array, X: Array, n_components: int, seed: int) -> float:
-    """RMSE of rows X through the same number of principal components, from a random subset of the training rows."""
+def pca_rmse(X_train: Array, X: Array, n_components: int, seed: int, *, by_feature: bool = False) -> float:
+    """RMSE of rows X through the same number of principal components, from a random subset of the training rows.
+
+    With `by_feature`, both are in standard deviations of each feature.
+    """
     import torch
 
     from sasgp.gp.linalg import principal_axes
@@ -322,6 +377,10 @@ def pca_rmse(X_train: Array, X: Array, n_components: int, seed: int) -> float:
     n_rows = min(N, PCA_ROWS, max(PCA_VALUES // D, 10 * n_components))
     some = np.sort(np.random.default_rng(seed).choice(N, n_rows, replace=False))
     rows = take_rows(X_train, some).astype(np.float64 if X_train.dtype == np.float64 else np.float32)
+    if by_feature:
+        rows = rows / np.where(rows.std(0) > 0, rows.std(0), 1)
+        variance = moments(X)[1]
+        X = X / np.sqrt(np.where(variance > 0, variance, 1.0))
     mean = rows.mean(0)
     axes = principal_axes(torch.from_numpy(rows - mean), n_components)[1].numpy()  # [D, Q]
     squares = 0.0

@@ -19,6 +19,7 @@ __all__ = [
     "continuity",
     "coverage",
     "knn_accuracy",
+    "knn_r2",
     "mae",
     "neighbour_recall",
     "nlpd",
@@ -220,6 +221,42 @@ def knn_accuracy(Z_train: ArrayLike, y_train: ArrayLike, Z_test: ArrayLike, y_te
     """
     from sklearn.neighbors import KNeighborsClassifier
 
+    Z, y, Z_new, y_new = _neighbours(Z_train, y_train, Z_test, y_test, k)
+    for name, labels in (("train", y), ("test", y_new)):
+        if labels.dtype.kind == "f" and (labels != np.rint(labels)).any():
+            raise InputError(f"y_{name} must hold classes. Got fractions such as {labels[labels % 1 != 0][0]:g}.")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The number of unique classes")  # … is large: that may be right here
+        return float(KNeighborsClassifier(n_neighbors=k).fit(Z, y).score(Z_new, y_new))
+
+
+def knn_r2(Z_train: ArrayLike, y_train: ArrayLike, Z_test: ArrayLike, y_test: ArrayLike, k: int = 15) -> float:
+    """R² of the average label of the k nearest neighbours in the latent space, for labels that are measurements.
+
+    Parameters
+    ----------
+    Z_train, Z_test
+        Latent coordinates [N, Q] and [M, Q].
+    y_train, y_test
+        Their labels, [N] and [M].
+    k
+        Number of neighbours.
+
+    Returns
+    -------
+    float
+        1 − Σ (y − ŷ)² / Σ (y − ȳ)²; 1 at best, 0 for the mean.
+    """
+    from sklearn.neighbors import KNeighborsRegressor
+
+    Z, y, Z_new, y_new = _neighbours(Z_train, y_train, Z_test, y_test, k)
+    return float(KNeighborsRegressor(n_neighbors=k).fit(Z, y.astype(np.float64)).score(Z_new, y_new))
+
+
+def _neighbours(
+    Z_train: ArrayLike, y_train: ArrayLike, Z_test: ArrayLike, y_test: ArrayLike, k: int
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Latents and labels as arrays. Raise InputError if they do not fit each other."""
     Z, Z_new, y, y_new = map(np.asarray, (Z_train, Z_test, y_train, y_test))
     for name, points, labels in (("train", Z, y), ("test", Z_new, y_new)):
         if points.ndim != 2 or labels.shape != (len(points),):
@@ -227,8 +264,6 @@ def knn_accuracy(Z_train: ArrayLike, y_train: ArrayLike, Z_test: ArrayLike, y_te
                 f"Z_{name} must have shape [N, Q], and y_{name} one label per row. "
                 f"Got shapes {points.shape} and {labels.shape}."
             )
-        if labels.dtype.kind == "f" and (labels != np.rint(labels)).any():
-            raise InputError(f"y_{name} must hold classes. Got fractions such as {labels[labels % 1 != 0][0]:g}.")
     if Z.shape[1] != Z_new.shape[1]:
         raise InputError(
             f"Z_train and Z_test must have the same number of columns. Got {Z.shape[1]} and {Z_new.shape[1]}."
@@ -237,9 +272,7 @@ def knn_accuracy(Z_train: ArrayLike, y_train: ArrayLike, Z_test: ArrayLike, y_te
         raise InputError("Z_test must hold at least one point. Got none.", argument="Z_test")
     if not 1 <= k <= len(Z):
         raise InputError(f"k must be from 1 to {len(Z)}, the number of training points. Got {k}.", argument="k")
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The number of unique classes")  # … is large: that may be right here
-        return float(KNeighborsClassifier(n_neighbors=k).fit(Z, y).score(Z_new, y_new))
+    return Z, y, Z_new, y_new
 
 
 def trustworthiness(X: ArrayLike, Z: ArrayLike, k: int = 15) -> float:

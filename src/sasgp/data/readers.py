@@ -29,7 +29,14 @@ LABEL_SUFFIXES = (".npy", ".csv", ".tsv", ".txt")
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp")
 
 
-def load(source: str | Path, *, labels: str | Path | None = None, columns: Sequence[str] | None = None) -> Dataset:
+def load(
+    source: str | Path,
+    *,
+    labels: str | Path | None = None,
+    columns: Sequence[str] | None = None,
+    table: bool | None = None,
+    missing: Sequence[str] = (),
+) -> Dataset:
     """Load a data set by name, or from a file.
 
     Parameters
@@ -47,10 +54,16 @@ def load(source: str | Path, *, labels: str | Path | None = None, columns: Seque
         Features to read, in this order. They are ignored unless the file names all of them; a .h5ad file that has only
         some of them is an error. None reads all features, or from a .h5ad file the genes marked as highly variable.
 
+    table
+        True: a table stays one, with columns of any type. False: it must hold numbers, and becomes an array. None: it
+        becomes an array if it holds numbers of one unit, such as pixels.
+    missing
+        Codes of missing values in a table besides the usual ones, such as "-999".
+
     Returns
     -------
     Dataset
-        The data. Missing values are NaN.
+        The data. Missing values are NaN in an array and null in a table.
     """
     if isinstance(source, str) and source in NAMES:
         if labels is not None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sasgp.data.blocks import slices
 from sasgp.data.disk import Chunks, file_reader, read_ahead
+from sasgp.data.tables.frames import is_frame
 from sasgp.errors import InputError
 
 __all__ = ["ArrayRows", "DatasetArray", "check_finite", "moments", "read_rows", "row_blocks", "take_rows"]
@@ -155,7 +156,9 @@ class ArrayRows:
 
 
 def take_rows(array: Any, rows: NDArray[np.int64]) -> NDArray[Any]:
-    """Some rows of an array. Those of a file are read, since a map would make more than the rows resident."""
+    """Some rows of an array or a table. Those of a file are read: a map would make more than the rows resident."""
+    if is_frame(array):
+        return array[rows]
     reader = file_reader(array)
     return np.asarray(array[rows]) if reader is None else reader.take(rows)
 

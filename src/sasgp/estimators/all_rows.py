@@ -72,7 +72,7 @@ class AllRows(EvidenceMethods):
         if self.active_set_size is not None:
             self._shorten_lengthscales(rows, Z, ranks)
         self.sums_ = self._sums(rows, Z, ranks)
-        self.residual_sums_ = self.model_.residual_sums(self.sums_.U) if self.noise == "local" else None
+        self.residual_sums_ = self.model_.residual_sums(self.sums_.U) if self.noise_kind_ == "local" else None
         return self._decoder_with(self.sums_, self.residual_sums_, rows, Z, ranks)
 
     def _shorten_lengthscales(self, rows: ArrayRows, Z: Tensor, ranks: Ranks) -> None:
@@ -82,7 +82,7 @@ class AllRows(EvidenceMethods):
         The bound is that of a few random mixtures of the features: orthonormal mixtures of functions with one kernel
         are such functions, too.
         """
-        kernel, D = self.model_.kernel, self.n_features_in_
+        kernel, D = self.model_.kernel, self.n_scores_
         draw = generator(self.seed_, "mixed features")
         mix = torch.linalg.qr(torch.randn(D, min(D, MIXED), generator=draw, dtype=Z.dtype)).Q.to(Z.device)  # [D, F]
 
@@ -224,10 +224,12 @@ class AllRows(EvidenceMethods):
         return {"support.U": sums.U, "support.b": sums.b, "support.scalars": scalars, **triangles, **noise}
 
     def _posterior_shapes(self, tensors: dict[str, Tensor]) -> dict[str, tuple[int | None, ...]]:
-        Q, D, U = self.embedding_.shape[1], self.n_features_in_, tensors.get("support.U")
+        Q, D, U = self.embedding_.shape[1], self.n_scores_, tensors.get("support.U")
         M = 0 if U is None else len(U)
         triangles = {f"support.{name}": (M * (M + 1) // 2,) for name in ("L", "S")}
-        noise: dict[str, tuple[int | None, ...]] = {"noise.R": (M, D), "noise.n": (M,)} if self.noise == "local" else {}
+        noise: dict[str, tuple[int | None, ...]] = (
+            {"noise.R": (M, D), "noise.n": (M,)} if self.noise_kind_ == "local" else {}
+        )
         return {"support.U": (M, Q), "support.b": (M, D), "support.scalars": (4,), **triangles, **noise}
 
     def _restore_posterior(self, tensors: dict[str, Tensor]) -> None:
@@ -240,7 +242,7 @@ class AllRows(EvidenceMethods):
         sums = self.model_.row_sums(U, L)
         sums.S, sums.b = S + S.tril(-1).T, tensors["support.b"].double()
         sums.t, sums.e, sums.k, sums.n = tensors["support.scalars"].double()
-        residuals = self.model_.residual_sums(U) if self.noise == "local" else None
+        residuals = self.model_.residual_sums(U) if self.noise_kind_ == "local" else None
         if residuals is not None:
             residuals.R, residuals.n = tensors["noise.R"].double(), tensors["noise.n"].double()
             if not all((tensor.isfinite() & (tensor >= 0)).all() for tensor in residuals.tensors.values()):

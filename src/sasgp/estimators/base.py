@@ -7,7 +7,7 @@ A subclass names its model class (`_MODEL`) and makes the posterior that decodes
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from sasgp.data.rows import ArrayRows
+from sasgp.data.units import one_unit
 from sasgp.errors import InputError
 from sasgp.estimators.callbacks import Callback
 from sasgp.estimators.decoding import Decoding
@@ -49,6 +50,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
     image_shape_: Sequence[int] | None
     batch_size_: int
     encoder_noise_: float
+    noise_kind_: Literal["shared", "feature", "local"]
     _data_parts: list[Any]  # the number of rows and the fingerprint of the training data, and of each update
 
     # ------------------------------------------------------------------------------------------------ a class's own
@@ -74,6 +76,13 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
             return auto_noise(n_rows, held=self.layout_weight > 0)
         return float(self.encoder_noise)
 
+    def _kind_of_noise(self, array: Any) -> Literal["shared", "feature", "local"]:
+        """What `noise` means for these rows."""
+        if self.noise != "auto":
+            return self.noise
+        images = self.image_shape_ is not None
+        return "shared" if images or (self.columns_ is None and one_unit(array)) else "feature"
+
     def _model_settings(self, n_rows: int) -> ModelSettings:
         """The settings that determine the model's structure. It needs what `_resolve` sets, and `encoder_noise_`."""
         default = "rbf-ard" if self.n_components == "auto" else "rbf"
@@ -82,7 +91,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
             latents=self.latents,
             encoder=self.encoder,
             kernel=default if self.kernel is None else self.kernel,
-            noise=self.noise,
+            noise=self.noise_kind_,
             encoder_noise=self.encoder_noise_,
             n_rows=n_rows,
             image_shape=self.image_shape_,
@@ -178,7 +187,8 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         # With a table, each process has its own share of the rows
         self._resolve(rows, len(rows) // (ranks.world if self._by_row else 1))
         self.encoder_noise_ = self._noise_for(len(rows))
-        self.model_ = build(self._model_settings(len(rows)), self.n_features_in_, self.n_components_)
+        self.noise_kind_ = self._kind_of_noise(array)
+        self.model_ = build(self._model_settings(len(rows)), self.n_scores_, self.n_components_)
         if saved is None:
             initialise(self.model_, rows, self._start())
         self.history_ = []
@@ -225,7 +235,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
             n_components=self.n_components_,
             init=self.init,
             layout_weight=float(self.layout_weight),
-            by_feature=self.noise == "feature",
+            by_feature=self.noise_kind_ == "feature",
             own_kernel=isinstance(self.kernel, Kernel),
             batch_size=self.batch_size_,
             seed=self.seed_,
@@ -250,7 +260,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         total = 0.0
         for X in held_out.blocks(posterior.block_size):
             total -= float(posterior.log_density(X, self.model_.encoder.position(X)).sum())
-        return total / (len(held_out) * self.n_features_in_)
+        return total / (len(held_out) * self.n_scores_)
 
     # ------------------------------------------------------------------------------------------------ attributes
 

@@ -1,22 +1,23 @@
 """From latents to observations: predict, reconstruct, sample, and the explorer, which decodes in the browser."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import ndtri
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 from torch.utils.data import Dataset
 
+from sasgp.data.columns import Columns
+from sasgp.errors import InputError
 from sasgp.estimators.inference import Array, Inference, sinks
+from sasgp.estimators.tables import as_user_frame
 from sasgp.estimators.validation import check_count, check_latents, check_rows, seed_of
 from sasgp.gp.posterior import Predictive
 from sasgp.training.loop import generator
 
 __all__ = ["Decoding"]
-
-Moments = Callable[[Tensor], tuple[Tensor, Tensor]]  # latents [M, Q] → mean [M, D] and variance [M, 1 or D]
 
 
 class Decoding(Inference):
@@ -24,37 +25,99 @@ class Decoding(Inference):
 
     image_shape_: Sequence[int] | None
 
-    def predict(self, Z: Any, return_std: bool = False, *, out: Any = None) -> Array | tuple[Array, Array]:
+    def predict(
+        self, Z: Any, return_std: bool = False, *, return_interval: float | None = None, out: Any = None
+    ) -> Any:
         """Decode latents Z [M, Q]: the mean [M, D] of an observation there and, if asked for, its standard deviation.
 
         The standard deviation is that of a new observation, noise included. `reconstruct` decodes rows.
+
+        A model of a table returns tables, with the columns that it was trained on: of numbers the mean, of scales the
+        median, of categories the most probable level. The "standard deviation" of a category or a yes-or-no column is
+        the probability that another level is right.
 
         Parameters
         ----------
         Z : array-like [M, Q]
         return_std : bool
+        return_interval : float, optional
+            Return also the lower and the upper end of the interval that holds this share of new observations.
         out : path or array, optional
-            As for `transform`; with return_std it is a pair.
+            As for `transform`; with return_std it is a pair. Not for tables and intervals.
         """
         check_is_fitted(self)
-        return self._decode(Z, return_std, out, self.posterior_)
+        return self._decode(Z, return_std, out, self.posterior_, return_interval)
 
-    def _decode(self, Z: Any, return_std: bool, out: Any, decoder: Predictive, moments: Moments | None = None) -> Any:
-        """Mean and, if asked for, standard deviation at latents Z [M, Q], one of the decoder's blocks at a time.
+    def predict_scores(self, Z: Any, return_std: bool = False, *, out: Any = None) -> Any:
+        """What `predict` returns, before scores become columns of a table; the same for arrays."""
+        check_is_fitted(self)
+        return self._decode_scores(Z, return_std, out, self.posterior_)
 
-        `moments` may take the place of the decoder's own `predict`.
+    def predict_proba(self, Z: Any) -> Any:
+        """Probabilities of the levels of each binary, ordinal, count or category column at latents Z [M, Q].
+
+        A table whose columns are called column=level.
         """
+        check_is_fitted(self)
+        columns = self._table_columns("predict_proba")
+        mean, std = self.predict_scores(Z, return_std=True)
+        found = columns.probabilities(mean.astype(np.float64), np.square(std, dtype=np.float64))
+        import polars as pl
+
+        return as_user_frame(self, pl.DataFrame(found))
+
+    def _table_columns(self, what: str) -> Columns:
+        if self.columns_ is None:
+            raise InputError(
+                f"{what} needs a model of a table with columns of several kinds. This one was trained on an array of "
+                "numbers. Fit a DataFrame, or say columns={...}.",
+                argument="columns",
+            )
+        return self.columns_
+
+    def _decode(
+        self, Z: Any, return_std: bool, out: Any, decoder: Predictive, return_interval: float | None = None
+    ) -> Any:
+        """The mean, the standard deviation and the interval at latents Z [M, Q], as far as they are asked for."""
+        if return_interval is not None and not 0 < return_interval < 1:
+            raise InputError(
+                f"return_interval must be between 0 and 1, for example 0.9. Got {return_interval}.",
+                argument="return_interval",
+            )
+        if self.columns_ is None and return_interval is None:
+            return self._decode_scores(Z, return_std, out, decoder)
+        if out is not None:
+            raise InputError("out is for arrays without intervals. Leave it out, and save the result.", argument="out")
+        mean, std = self._decode_scores(Z, True, None, decoder)
+        shares = () if return_interval is None else (0.5 - return_interval / 2, 0.5 + return_interval / 2)
+        if self.columns_ is None:
+            found = [mean, *[std] * return_std, *(mean + std * float(ndtri(share)) for share in shares)]
+        else:
+            columns, m, c = self.columns_, mean.astype(np.float64), np.square(std, dtype=np.float64)
+            found = [as_user_frame(self, columns.frame(columns.predict(m, c)))]
+            if return_std:
+                import polars as pl
+
+                spread = pl.DataFrame(dict(zip(columns.names, columns.std(m, c).T, strict=True)))
+                found.append(as_user_frame(self, spread))
+            found += [as_user_frame(self, columns.frame(columns.quantile(m, c, share))) for share in shares]
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def _decode_scores(self, Z: Any, return_std: bool, out: Any, decoder: Predictive) -> Any:
+        """Mean and, if asked for, standard deviation at latents Z [M, Q], one of the decoder's blocks at a time."""
         latents = check_latents(self, Z)
-        shape, dtype = (len(latents), self.n_features_in_), np.dtype(self.dtype)
+        shape, dtype = (len(latents), self.n_scores_), np.dtype(self.dtype)
         with sinks(out, return_std, shape, dtype) as (mean, *std):
             for block in decoder.blocks(len(latents)):
-                m, var = (moments or decoder.predict)(latents[block])
+                m, var = decoder.predict(latents[block])
                 mean.add(m.numpy(force=True))
                 if return_std:
                     std[0].add(var.sqrt().expand_as(m).numpy(force=True))
         return (mean.result, std[0].result) if return_std else mean.result
 
-    def reconstruct(self, X: Any, return_std: bool = False, *, out: Any = None) -> Array | tuple[Array, Array]:
+    def reconstruct(
+        self, X: Any, return_std: bool = False, *, return_interval: float | None = None, out: Any = None
+    ) -> Any:
         """Encode rows X [M, D] and decode their latents: `predict(transform(X))`.
 
         Parameters
@@ -63,20 +126,20 @@ class Decoding(Inference):
             Whatever `fit` takes.
         return_std : bool
             Return also the standard deviation [M, D] of a new observation at each row's latent.
-        out : path or array, optional
+        return_interval, out
             As for `predict`.
         """
         check_is_fitted(self)
-        return self.predict(self._encode(self._rows(X)), return_std, out=out)
+        return self.predict(self._encode(self._rows(X)), return_std, return_interval=return_interval, out=out)
 
-    def inverse_transform(self, X: Any) -> Array:
+    def inverse_transform(self, X: Any) -> Any:
         """The decoder's mean [M, D] at latents X [M, Q]: `predict` under scikit-learn's name."""
-        mean = self.predict(X)
-        assert isinstance(mean, np.ndarray)
-        return mean
+        return self.predict(X)
 
-    def sample(self, n_samples: int = 1, *, noise: bool = True, random_state: Any = None) -> Array:
+    def sample(self, n_samples: int = 1, *, noise: bool = True, random_state: Any = None) -> Any:
         """Generate rows [n_samples, D]: z from the prior N(0, I), then one draw of the decoder's function there.
+
+        A model of a table returns a table.
 
         Parameters
         ----------
@@ -88,9 +151,16 @@ class Decoding(Inference):
         """
         check_is_fitted(self)
         check_count("n_samples", n_samples)
-        draw = generator(seed_of(random_state), "sample")
+        seed = seed_of(random_state)
+        draw = generator(seed, "sample")
         Z = torch.randn(n_samples, self.n_components_, generator=draw, dtype=self._dtype).to(self._device)
-        return self.posterior_.sample(Z, draw, noise=noise).numpy(force=True)
+        scores: Array = self.posterior_.sample(Z, draw, noise=noise).numpy(force=True)
+        if self.columns_ is None:
+            return scores
+        mean, var = self.posterior_.predict(Z)
+        m, c = (part.numpy(force=True).astype(np.float64) for part in (mean, var.expand_as(mean)))
+        values = self.columns_.sample(scores.astype(np.float64), m, c, np.random.default_rng(seed))
+        return as_user_frame(self, self.columns_.frame(values))
 
     def explorer(
         self,

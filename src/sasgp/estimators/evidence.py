@@ -148,7 +148,7 @@ class EvidenceMethods(GPEstimator):
             float(self.posterior_.noise),
             torch.as_tensor(np.asarray(Z, np.float64), device=self._device),
             lambda index: (rows.gather(index.cpu()).double() - mean) / scales,
-            self.n_features_in_,
-            row_offset=-self.n_features_in_ * float(scales.log().mean()),
+            self.n_scores_,
+            row_offset=-self.n_scores_ * float(scales.log().mean()),
             dtype=getattr(torch, dtype),
         )

@@ -22,12 +22,12 @@ class GPEstimator(NearestRowsMethods):
 
     @property
     def noise_(self) -> float | NDArray[np.floating[Any]]:
-        """The trained noise variance or, with noise="feature", that of each feature, [D].
+        """The trained noise variance or, if it is learned by feature, that of each feature, [D].
 
         With noise="local" it is the global noise, which holds far from the data. `predict` returns the local one.
         """
         noise = self.model_.feature_noise.numpy(force=True)
-        return noise if self.noise == "feature" else float(noise[0])
+        return noise if self.noise_kind_ == "feature" else float(noise[0])
 
     @property
     def relevance_(self) -> NDArray[np.floating[Any]]:

@@ -4,7 +4,7 @@
 (`sasgp.gp.refine`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal, overload
 
@@ -15,9 +15,11 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from sasgp.data.columns import Columns
 from sasgp.data.outputs import Out, Sink
 from sasgp.data.rows import ArrayRows
 from sasgp.errors import InputError
+from sasgp.estimators.tables import ColumnDensity, table_frame
 from sasgp.estimators.validation import check_count, check_rows, seed_of
 from sasgp.gp.posterior import Predictive
 from sasgp.gp.refine import N_STARTS, PositionStarts, climb, laplace, log_evidence, normal_points, refine
@@ -105,7 +107,13 @@ class Inference(Settings, TransformerMixin):
     embedding_: Array
     n_features_in_: int
     seed_: int
+    columns_: Columns | None
     _n_features_out: int
+
+    @property
+    def n_scores_(self) -> int:
+        """D, the numbers per row that the decoder sees: the features of an array, or the scores of a table."""
+        return self.n_features_in_ if self.columns_ is None else self.columns_.n_scores
 
     @property
     def n_components_(self) -> int:
@@ -180,6 +188,8 @@ class Inference(Settings, TransformerMixin):
     ) -> Array:
         """Log density [M] of each row under the model, in nats summed over features: low for anomalies.
 
+        For a table, it is in the units of its columns: the log density of numbers and the log probability of levels.
+
         With Bayesian latents it estimates log p(x) = log ∫ p(x|z) p(z) dz, by importance sampling around the row's
         refined latent and from the prior. The estimate's exponential is unbiased, so the logarithm is a lower bound on
         average, tighter with more samples. With point latents, or n_samples=0, it is log N(x | m(z*), c(z*) I) at
@@ -201,17 +211,19 @@ class Inference(Settings, TransformerMixin):
         n_samples = (SCORE_SAMPLES if self.latents == "bayesian" else 0) if n_samples is None else n_samples
         check_count("n_samples", n_samples, 0)
         self._check_bayesian("n_samples", bool(n_samples))
-        rows, posterior = self._rows(X), self.posterior_
+        posterior = self.posterior_
+        rows, density = self._rows_and_density(X, posterior)
         seed = self.seed_ if random_state is None else seed_of(random_state)
         epsilon = normal_points(max(1, n_samples), self.n_components_, seed)
         steps = 4 if n_samples else 0  # the Gaussian must be near the maximum; more steps gain nothing
         with Sink(out, (len(rows),), np.dtype(self.dtype)) as sink, torch.no_grad():
             located = self._located(rows, posterior.block_size, refine=steps, spread=bool(n_samples), anywhere=True)
             for X_block, Z, F in located:
+                of_block = density(len(X_block))
                 if F is None:
-                    log_p = posterior.log_density(X_block, Z)
+                    log_p = of_block.log_density(X_block, Z)
                 else:
-                    log_p = log_evidence(posterior, X_block, Z, F, epsilon)
+                    log_p = log_evidence(of_block, X_block, Z, F, epsilon)
                 sink.add(log_p.to(self._dtype).numpy(force=True))
         return sink.result
 
@@ -220,6 +232,21 @@ class Inference(Settings, TransformerMixin):
         return float(np.mean(self.score_samples(X), dtype=np.float64))
 
     # ------------------------------------------------------------------------------------------------ shared
+
+    def _rows_and_density(self, X: Any, decoder: Predictive) -> tuple[ArrayRows, Callable[[int], Predictive]]:
+        """Rows, and what gives the density of the next n of them: the decoder or, for a table, one in its units."""
+        rows = self._rows(X)
+        columns = self.columns_
+        if columns is None:
+            return rows, lambda n: decoder
+        frame, done = table_frame(self, X), 0
+
+        def following(n: int) -> Predictive:
+            nonlocal done
+            part, done = frame[done : done + n], done + n
+            return ColumnDensity(decoder, columns, columns.values(part))
+
+        return rows, following
 
     def _located(
         self,
@@ -244,7 +271,7 @@ class Inference(Settings, TransformerMixin):
             self.posterior_ if hasattr(self, "posterior_") else Predictive(),
             steps=refine,
             known=known,
-            weight=0.0 if anywhere else HELD * self.layout_weight * self.n_features_in_,
+            weight=0.0 if anywhere else HELD * self.layout_weight * self.n_scores_,
         )
         size = min(size, locate.rows_at_once(self.posterior_)) if locate.searches else size
         done, stop, _ = part.indices(len(rows))

@@ -27,16 +27,29 @@ class NearestRowsMethods(LatentEstimator):
     """`predict`, `reconstruct` and `score_samples` with `neighbours` and `data`."""
 
     def predict(
-        self, Z: Any, return_std: bool = False, *, neighbours: int | None = None, data: Any = None, out: Any = None
-    ) -> Array | tuple[Array, Array]:
+        self,
+        Z: Any,
+        return_std: bool = False,
+        *,
+        return_interval: float | None = None,
+        neighbours: int | None = None,
+        data: Any = None,
+        out: Any = None,
+    ) -> Any:
         """Decode latents Z [M, Q]: the mean [M, D] of an observation there and, if asked for, its standard deviation.
 
         The standard deviation is that of a new observation, noise included. `reconstruct` decodes rows.
+
+        A model of a table returns tables, with the columns that it was trained on: of numbers the mean, of scales the
+        median, of categories the most probable level. The "standard deviation" of a category or a yes-or-no column is
+        the probability that another level is right.
 
         Parameters
         ----------
         Z : array-like [M, Q]
         return_std : bool
+        return_interval : float, optional
+            Return also the lower and the upper end of the interval that holds this share of new observations.
         neighbours : int, optional
             Predict at each z from this many training rows, those nearest to it in units of the kernel's lengthscales,
             instead of from the trained decoder. 128 to 512 are best in more than about three dimensions.
@@ -44,14 +57,21 @@ class NearestRowsMethods(LatentEstimator):
             The training rows, which `neighbours` needs: whatever `fit` takes. The model does not keep them. Files on
             disk are read a few rows at a time.
         out : path or array, optional
-            As for `transform`; with return_std it is a pair.
+            As for `transform`; with return_std it is a pair. Not for tables and intervals.
         """
         check_is_fitted(self)
-        return self._decode(Z, return_std, out, self._decoder(neighbours, data))
+        return self._decode(Z, return_std, out, self._decoder(neighbours, data), return_interval)
 
     def reconstruct(
-        self, X: Any, return_std: bool = False, *, neighbours: int | None = None, data: Any = None, out: Any = None
-    ) -> Array | tuple[Array, Array]:
+        self,
+        X: Any,
+        return_std: bool = False,
+        *,
+        return_interval: float | None = None,
+        neighbours: int | None = None,
+        data: Any = None,
+        out: Any = None,
+    ) -> Any:
         """Encode rows X [M, D] and decode their latents: `predict(transform(X))`.
 
         Parameters
@@ -60,12 +80,12 @@ class NearestRowsMethods(LatentEstimator):
             Whatever `fit` takes.
         return_std : bool
             Return also the standard deviation [M, D] of a new observation at each row's latent.
-        neighbours, data, out
+        return_interval, neighbours, data, out
             As for `predict`.
         """
         check_is_fitted(self)
         decoder = self._decoder(neighbours, data)  # before the work, not after it
-        return self._decode(self._encode(self._rows(X)), return_std, out, decoder)
+        return self._decode(self._encode(self._rows(X)), return_std, out, decoder, return_interval)
 
     def score_samples(
         self,
@@ -110,10 +130,10 @@ class NearestRowsMethods(LatentEstimator):
                 f"Pass n_samples=0 instead of {n_samples}, or leave neighbours out.",
                 argument="n_samples",
             )
-        rows = self._rows(X)
+        rows, density = self._rows_and_density(X, decoder)
         with Sink(out, (len(rows),), np.dtype(self.dtype)) as sink, torch.no_grad():
             for X_block, Z, _ in self._located(rows, decoder.block_size):
-                sink.add(decoder.log_density(X_block, Z).numpy(force=True))
+                sink.add(density(len(X_block)).log_density(X_block, Z).numpy(force=True))
         return sink.result
 
     def _decoder(self, neighbours: int | None, data: Any) -> Predictive:

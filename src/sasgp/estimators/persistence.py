@@ -6,6 +6,7 @@ class, the file has only the name of the class: loading a file runs no code.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
@@ -18,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from sasgp import __version__
+from sasgp.data.columns import Columns
 from sasgp.errors import InputError
 from sasgp.estimators import storage
 from sasgp.gp import kernels
@@ -40,6 +42,7 @@ class Persistence(Settings, BaseEstimator):
         "n_features_in_",
         "batch_size_",
         "encoder_noise_",
+        "noise_kind_",
         "seed_",
         "history_",
         "image_shape_",
@@ -53,6 +56,8 @@ class Persistence(Settings, BaseEstimator):
     n_features_in_: int
     feature_names_in_: Any
     seed_: int
+    columns_: Columns | None
+    frame_kind_: str | None
 
     def _model_settings(self, n_rows: int) -> ModelSettings:
         raise NotImplementedError
@@ -86,6 +91,7 @@ class Persistence(Settings, BaseEstimator):
             "settings": settings,
             "fitted": {name: getattr(self, name) for name in self._SAVED},
             "feature_names": None if names is None else [str(name) for name in names],
+            "columns": None if self.columns_ is None else self.columns_.as_json() | {"frame": self.frame_kind_},
         }
         storage.write(path, header, {name: tensor.detach() for name, tensor in tensors.items()})
 
@@ -106,6 +112,8 @@ class Persistence(Settings, BaseEstimator):
             arrays["init"] = torch.as_tensor(np.asarray(self.init, np.float64))
         if not isinstance(self.random_state, int | np.integer | None):
             settings["random_state"] = self.seed_
+        if isinstance(self.columns, Mapping):
+            settings["columns"] = dict(self.columns)
         if self.image_shape is not None:
             settings["image_shape"] = [int(size) for size in self.image_shape]
         # Settings may be NumPy numbers, for example from a grid search over np.arange; JSON has only Python's
@@ -150,13 +158,15 @@ class Persistence(Settings, BaseEstimator):
             setattr(self, attribute, header["fitted"][attribute])
         if header["feature_names"] is not None:
             self.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
+        self.columns_, self.frame_kind_ = _columns(path, header["columns"], self.n_features_in_)
         self.embedding_ = tensors["embedding"].numpy()
         self._restore(path, tensors)
         return self
 
     def _restore(self, path: str | Path, tensors: Tensors) -> None:
         """Build the model and set its values from a file's tensors."""
-        (N, Q), D, device = self.embedding_.shape, self.n_features_in_, self.torch_device()
+        (N, Q), device = self.embedding_.shape, self.torch_device()
+        D = self.n_features_in_ if self.columns_ is None else self.columns_.n_scores
         state = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
         _check_shapes(path, self._model_settings(N), D, Q, state)
         for name, shape in self._posterior_shapes(tensors).items():
@@ -182,7 +192,7 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
     "encoder": ("network", "conv", "table"),
     "kernel": (None, *kernels.NAMES),
     "latents": ("bayesian", "point"),
-    "noise": ("shared", "feature", "local"),
+    "noise": ("auto", "shared", "feature", "local"),
     "output": (None, "linear", "sigmoid"),
     "variance": ("shared", "head", "mean"),
 }
@@ -207,7 +217,7 @@ def _is_size(value: object) -> bool:
 def _check_header(path: str | Path, header: Any, tensors: Tensors, cls: type[Persistence]) -> None:
     """Raise InputError if `save` cannot have written this. The checksum is right, so this is no accident."""
     settings, fitted, names = (header.get(name) for name in ("settings", "fitted", "feature_names"))
-    if "feature_names" not in header:
+    if "feature_names" not in header or "columns" not in header:
         raise _wrong(path, "its feature names are missing")
     if not isinstance(settings, dict) or settings.keys() != cls().get_params(deep=False).keys():
         raise _wrong(path, "its settings are not those of the model")
@@ -221,6 +231,8 @@ def _check_header(path: str | Path, header: Any, tensors: Tensors, cls: type[Per
             raise _wrong(path, f"its setting {name} cannot be {value!r}")
     if fitted.get("output_", "linear") not in ("linear", "sigmoid"):
         raise _wrong(path, "its output_ is none that a model has")
+    if fitted["noise_kind_"] not in ("shared", "feature", "local"):
+        raise _wrong(path, "its noise_kind_ is none that a model has")
     if any(name in fitted and not _is_size(fitted[name]) for name in SIZES) or type(fitted["seed_"]) is not int:
         raise _wrong(path, "its sizes are not whole numbers above 0")
     history, shape, D = fitted["history_"], fitted["image_shape_"], fitted["n_features_in_"]
@@ -245,6 +257,21 @@ def _check_header(path: str | Path, header: Any, tensors: Tensors, cls: type[Per
         raise _wrong(path, "its tensor init is missing")
     if type(fitted["encoder_noise_"]) not in (int, float):
         raise _wrong(path, "its encoder_noise_ is no number")
+
+
+def _columns(path: str | Path, found: Any, n_features: int) -> tuple[Columns | None, str | None]:
+    """The columns of a table, and the kind of frame that it was. Raises InputError if `save` cannot have written it."""
+    if found is None:
+        return None, None
+    try:
+        columns, kind = Columns.from_json(found), found["frame"]
+        fits = kind in ("pandas", "polars") and len(columns.findings) == n_features
+        columns.scores(np.zeros((1, len(columns))))
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise _wrong(path, "its columns are none that a table has") from error
+    if not fits:
+        raise _wrong(path, "its columns do not fit its features")
+    return columns, kind
 
 
 def _check_shapes(path: str | Path, settings: ModelSettings, D: int, Q: int, state: Tensors) -> None:

@@ -39,8 +39,8 @@ class SASGP(AllRows):
     kernel_ : gpytorch.kernels.Kernel
         The trained kernel.
     noise_ : float or ndarray [D]
-        The trained noise variance; one per feature with noise="feature". With noise="local" it is the noise far from
-        the data.
+        The trained noise variance; one per feature if `noise_kind_` is "feature". With noise="local" it is the noise
+        far from the data.
     n_components_ : int
         Dimensions of the latent space, also if n_components="auto" chose them.
     relevance_ : ndarray [Q]
@@ -49,6 +49,10 @@ class SASGP(AllRows):
         The sizes used; smaller than asked for if the data are few.
     encoder_noise_ : float
         The `encoder_noise` used, also if "auto" chose it.
+    noise_kind_ : str
+        The `noise` used, also if "auto" chose it.
+    columns_ : Columns or None
+        What the columns of a table were taken for. None if rows are numbers as they are.
     model_ : torch.nn.Module
         Encoder, kernel and noise as trained.
     posterior_ : Posterior

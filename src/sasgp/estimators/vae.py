@@ -57,7 +57,7 @@ class VAE(NetworkSettings, LatentEstimator):
     n_components: int = 2
     latents: Literal["bayesian", "point"] = field(init=False, default="bayesian")
     kernel: Any = field(init=False, default=None)
-    noise: Literal["shared", "feature"] = field(init=False, default="shared")
+    noise: Literal["auto", "shared", "feature", "local"] = field(init=False, default="shared")
     active_set_size: int | None = field(init=False, default=0)
     support_size: int | Literal["auto"] | None = field(init=False, default=None)
 

@@ -20,6 +20,7 @@ from sasgp.data.images import check_shape, guess_shape
 from sasgp.data.memory import amount, available
 from sasgp.data.rows import DatasetArray, check_finite, row_blocks, take_rows
 from sasgp.errors import InputError
+from sasgp.estimators.tables import table_scores
 from sasgp.gp import kernels
 from sasgp.models.settings import NetworkSettings, Settings
 from sasgp.training import layouts
@@ -39,9 +40,13 @@ __all__ = [
 def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     """X as a finite two-dimensional array of real numbers. Arrays, memory maps and Datasets are not copied.
 
-    With `reset`, the number and names of the features are stored. Otherwise they must be the same as before.
+    With `reset`, the number and names of the features are stored. Otherwise they must be the same as before. A table
+    becomes its scores (`sasgp.estimators.tables`).
     """
-    if isinstance(X, Dataset):
+    scores = table_scores(estimator, X, reset=reset)
+    if scores is not None:
+        X = scores
+    elif isinstance(X, Dataset):
         X = DatasetArray(X)
         if reset:
             estimator.n_features_in_ = X.shape[1]
@@ -54,7 +59,7 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
             )
     elif isinstance(X, Tensor):
         X = X.numpy(force=True)
-    if isinstance(X, DatasetArray):
+    if isinstance(X, DatasetArray) or scores is not None:
         pass
     elif isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "fiub" and X.size:
         validate_data(estimator, X, reset=reset, skip_check_array=True)
@@ -109,7 +114,7 @@ def check_settings(settings: Settings, N: int) -> None:
     _check_encoder_noise(settings.encoder_noise)
     _check_number("validation_fraction", settings.validation_fraction, "a number between 0 and 1", lambda x: 0 < x < 1)
     _check_choice("latents", settings.latents, ("bayesian", "point"))
-    _check_choice("noise", settings.noise, ("shared", "feature", "local"))
+    _check_choice("noise", settings.noise, ("auto", "shared", "feature", "local"))
     if settings.noise == "local" and "support_size" not in applies:
         raise InputError(
             "noise='local' needs a decoder that is conditioned on all rows after training, as in SASGP and GPLVM. "

@@ -4,6 +4,7 @@ Nothing heavy is imported here, so that the command line can show its help at on
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,9 +33,10 @@ class Settings:
         "rbf" (the default), "rbf-ard", "matern12", "matern32" or "matern52", each with an amplitude. In Python also any
         gpytorch.kernels.Kernel, which starts from the values it has.
     noise
-        "shared": one noise variance for all features. "feature": a learned scale for each feature, for tables whose
-        columns differ in units or in how predictable they are. "local": trained as "shared"; afterwards a second pass
-        over all rows measures the noise of each feature at each place in the latent space.
+        "shared": one noise variance for all features. "feature": a learned scale for each feature, for features that
+        differ in units or in how predictable they are. "auto": "shared" for images and for arrays whose features have
+        one unit, otherwise "feature". "local": trained as "shared"; afterwards a second pass over all rows measures the
+        noise of each feature at each place in the latent space.
     active_set_size
         Active points per batch, A; at most half of the batch if the data are few. None makes all rows active: the exact
         GP-LVM, whose cost grows with the cube of the number of rows.
@@ -79,13 +81,18 @@ class Settings:
     image_shape
         Shape of a row as an image, for encoder="conv": (H, W), (C, H, W) or (H, W, C). None: squares of pixels are
         recognised.
+    columns
+        How the columns of a table are taken. "auto": the columns of a DataFrame are recognised, as numbers, counts,
+        categories and so on, unless they are numbers of one unit. A mapping such as {"age": "count", "id": "drop"} says
+        what some columns hold: real, skewed, count, binary, ordinal, category, date, id or drop. None: numbers as they
+        are.
     """
 
     n_components: int | Literal["auto"] = 2
     latents: Literal["bayesian", "point"] = "bayesian"
     encoder: Literal["network", "conv", "table"] | Any = "network"
     kernel: Literal["rbf", "rbf-ard", "matern12", "matern32", "matern52"] | Any = None
-    noise: Literal["shared", "feature", "local"] = "shared"
+    noise: Literal["auto", "shared", "feature", "local"] = "auto"
     active_set_size: int | None = 400
     batch_size: int = 1024
     support_size: int | Literal["auto"] | None = "auto"
@@ -102,6 +109,7 @@ class Settings:
     validation_fraction: float = 0.1
     layout_weight: float = 0.0
     image_shape: tuple[int, ...] | None = None
+    columns: Literal["auto"] | Mapping[str, str] | None = "auto"
 
     def encoder_rate(self) -> float:
         """The learning rate of the encoder, also if `learning_rate` is None."""

@@ -15,7 +15,7 @@ import numpy as np
 from sasgp.data.columns import cells
 from sasgp.data.columns import levels as intervals
 from sasgp.data.columns.cells import column_values
-from sasgp.data.columns.column import KINDS, LEFT_OUT, Category, Column, Discrete, Number
+from sasgp.data.columns.column import KINDS, LEFT_OUT, Category, Column, Discrete, Kind, Number
 from sasgp.data.columns.maps import best_map, curved_map, straight_map
 from sasgp.errors import InputError
 
@@ -87,7 +87,8 @@ def _with_maps(frame: "pl.DataFrame", found: list[Finding], fixed: Collection[st
         assert isinstance(one.column, Number)
         if len(present) > NEIGHBOURS:
             best = best_map(x[present], near)
-            kind = "date" if one.kind == "date" else "real" if best.base == "identity" and not best.knots else "skewed"
+            straight = best.base == "identity" and not best.knots
+            kind: Kind = "date" if one.kind == "date" else "real" if straight else "skewed"
             column = replace(one.column, map=best, kind=kind)
             chosen[one.name] = replace(one, kind=kind, why=one.why + _shape(column), column=column)
     return [chosen.get(one.name, one) for one in found]
@@ -266,7 +267,8 @@ def _count(present: "pl.Series") -> Discrete:
         )
     if x.max() > 20 * WIDEST_COUNT:
         raise InputError(
-            f"Column '{present.name}' has counts up to {x.max():g}, too many to have a probability each. Call it skewed."
+            f"Column '{present.name}' has counts up to {x.max():g}, too many to have a probability each. Call it "
+            "skewed."
         )
     top = int(x.max() * 1.5) + 5
     counts = np.bincount(x.astype(np.int64), minlength=top + 1)

@@ -109,7 +109,8 @@ class Columns:
             raise InputError(" ".join(problems), argument="X")
         if unseen:
             warnings.warn(
-                f"Columns have levels that training did not see: {', '.join(unseen)}. They are taken as any other level.",
+                f"Columns have values that training did not see: {', '.join(unseen)}. Of a category they count as any "
+                "other level, of a scale as the nearest.",
                 UserWarning,
                 stacklevel=2,
             )
@@ -151,12 +152,12 @@ class Columns:
         return self._by_column(one)
 
     def probabilities(self, mean: Array, var: Array) -> dict[str, Array]:
-        """Probabilities [N, L] of the levels of each column that has some."""
-        found = {}
+        """Probabilities [N] of the levels of each column that has some, by the names column=level."""
+        found: dict[str, Array] = {}
         for _, column, part in self.parts():
             if isinstance(column, Discrete | Category):
-                p = np.exp(column.log_probabilities(mean[:, part], var[:, part]))[:, : len(column.levels)]
-                found[column.name] = p
+                p = np.exp(column.log_probabilities(mean[:, part], var[:, part]))
+                found |= {f"{column.name}={level}": p[:, i] for i, level in enumerate(column.levels)}
         return found
 
     def sample(self, scores: Array, mean: Array, var: Array, draw: np.random.Generator) -> Array:
@@ -218,12 +219,16 @@ def _fields(column: Column) -> dict[str, Any]:
 def _column(found: Mapping[str, Any]) -> Column:
     cls = _CLASSES[found["class"]]
     names = {one.name for one in fields(cls) if one.init}
-    own = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items() if name in names}
+    own: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in found.items() if name in names
+    }
     for name in ("low", "high", "sd"):
         if name in own:
             own[name] = float(own[name])
     if cls is Number:
-        shape = {name: tuple(value) if isinstance(value, list) else value for name, value in found["map"].items()}
+        shape: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in found["map"].items()
+        }
         own["map"] = MonotoneMap(**shape)
     return cls(**own)
 

@@ -10,7 +10,7 @@ are null everywhere, never NaN or a code such as "NA".
 """
 
 from sasgp.data.tables.file import LABEL_NAMES, TableFile, TextError
-from sasgp.data.tables.frames import Frame, read_frame
+from sasgp.data.tables.frames import Frame, is_frame, read_frame
 from sasgp.data.tables.headers import first_repeated, is_number
 from sasgp.data.tables.open import TABLE_SUFFIXES, read_table, table_suffix
 
@@ -21,6 +21,7 @@ __all__ = [
     "TableFile",
     "TextError",
     "first_repeated",
+    "is_frame",
     "is_number",
     "read_frame",
     "read_table",
