@@ -60,7 +60,7 @@ def load(source: str | Path, *, labels: str | Path | None = None, columns: Seque
     _check_file(path, tuple(_READERS), names=NAMES)
     try:
         path.open("rb").close()  # a missing permission is reported here for all types
-        X, y, names, found = _READERS[path.suffix.lower()](path, None if labels is None else str(labels), columns)
+        X, y, names, found, more = _READERS[path.suffix.lower()](path, None if labels is None else str(labels), columns)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
 
@@ -69,10 +69,11 @@ def load(source: str | Path, *, labels: str | Path | None = None, columns: Seque
     if y is not None:
         y = _check_labels(y, len(X), path)
     name = os.fsencode(path.stem).decode("utf-8", "replace")  # it is printed and drawn
-    return Dataset(name, X, y, names or tuple(f"x{d}" for d in range(X.shape[1])), image_shape, labels=found)
+    return Dataset(name, X, y, names or tuple(f"x{d}" for d in range(X.shape[1])), image_shape, labels=found, **more)
 
 
-_Read = tuple[NDArray[Any], NDArray[Any] | None, tuple[str, ...], str | None]
+# X, y, the names of the columns, where the labels are, and other fields of a Dataset
+_Read = tuple[NDArray[Any], NDArray[Any] | None, tuple[str, ...], str | None, dict[str, Any]]
 
 
 def _read_npy(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
@@ -80,7 +81,7 @@ def _read_npy(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
     beside = path.with_suffix(".labels.npy")
     labels = str(beside) if labels is None and beside.is_file() else labels
     y = None if labels is None else _label_file(labels, len(X) if X.ndim else 0, path, [])
-    return X, y, (), labels
+    return X, y, (), labels, {}
 
 
 def _read_npz(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
@@ -105,7 +106,7 @@ def _read_npz(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
         raise _damaged(path, error) from error
     if y is None and labels is not None:
         y = _label_file(labels, len(X) if X.ndim else 0, path, names)
-    return X, y, (), labels
+    return X, y, (), labels, {}
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> tuple[tuple[int, ...], np.dtype[Any], int]:
@@ -137,7 +138,7 @@ def _unpacked(archive: zipfile.ZipFile, name: str, path: Path) -> NDArray[Any]:
 
 
 def _read_columns(path: Path, labels: str | None, columns: Sequence[str] | None) -> _Read:
-    table = read_h5ad(path) if path.suffix.lower() == ".h5ad" else read_table(path)
+    table = read_table(path)
     column = table.guess_label_column(columns or ()) if labels is None else table.find_label_column(labels)
     y = None
     if column is not None:
@@ -145,7 +146,20 @@ def _read_columns(path: Path, labels: str | None, columns: Sequence[str] | None)
     elif labels is not None:
         y = _label_file(labels, table.n_rows, path, table.label_candidates)
     X, names = table.numbers(without=column, only=columns)
-    return X, y, names, column or labels
+    return X, y, names, column or labels, {}
+
+
+def _read_cells(path: Path, labels: str | None, columns: Sequence[str] | None) -> _Read:
+    file = read_h5ad(path)
+    column = file.guess_label_column() if labels is None else file.find_label_column(labels)
+    y = None
+    if column is not None:
+        y = file.labels(column)
+    elif labels is not None:
+        y = _label_file(labels, file.n_rows, path, file.label_candidates)
+    cells = file.cells(columns)
+    more = {"ids": file.ids, "metadata": file.metadata(without=column), "totals": cells.totals}
+    return cells.X, y, cells.genes, column or labels, more
 
 
 _READERS = {
@@ -154,7 +168,7 @@ _READERS = {
     ".csv": _read_columns,
     ".tsv": _read_columns,
     ".parquet": _read_columns,
-    ".h5ad": _read_columns,
+    ".h5ad": _read_cells,
 }
 
 

@@ -48,6 +48,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
 
     history_: list[dict[str, Any]]
     image_shape_: Sequence[int] | None
+    size_factor_: float | None
     batch_size_: int
     encoder_noise_: float
     _data_parts: list[Any]  # the number of rows and the fingerprint of the training data, and of each update
@@ -115,7 +116,9 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         X : array-like [N, D]
             An array, DataFrame, torch tensor or map-style torch Dataset of finite numbers; a memory map, which stays on
             disk; or a sparse matrix, which becomes dense one batch at a time. Images may have their shape, [N, H, W] or
-            [N, C, H, W]: `image_shape_` remembers it. Decoded rows are always [M, D].
+            [N, C, H, W]: `image_shape_` remembers it. Decoded rows are always [M, D]. From an AnnData object, the
+            highly variable genes are taken if they are marked, and counts become log1p(x m / n), with n the total of
+            the cell and m the median of these: `size_factor_`.
         y : ignored
         checkpoint : path, optional
             A file, or a folder in which checkpoint.pt is written. It is written after every epoch and every three
@@ -130,6 +133,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         """
         for name in self._FITTED:  # from an earlier fit
             self.__dict__.pop(name, None)
+        self.size_factor_ = None  # unless X holds counts
         array = check_rows(self, X, reset=True)
         check_settings(self, len(array))
         self.image_shape_ = check_image_shape(self, array, image_shape_of(X))

@@ -17,11 +17,13 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from sasgp.data.cells import is_anndata
 from sasgp.data.images import check_shape, flat_images, guess_shape, same_shape
 from sasgp.data.memory import amount, available
 from sasgp.data.rows import DatasetArray, check_finite, row_blocks, take_rows
 from sasgp.data.sparse import SparseArray
 from sasgp.errors import InputError
+from sasgp.estimators.cells import rows_of_cells
 from sasgp.gp import kernels
 from sasgp.models.settings import NetworkSettings, Settings
 from sasgp.training import layouts
@@ -46,6 +48,9 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     """
     if isinstance(X, Tensor):
         X = X.numpy(force=True)
+    from_cells = is_anndata(X)
+    if from_cells:
+        X = rows_of_cells(estimator, X, reset=reset)
     X = flat_images(X, None if reset else getattr(estimator, "image_shape_", None))
     if isinstance(X, Dataset):
         X = DatasetArray(X)
@@ -60,11 +65,13 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
             )
     if isinstance(X, DatasetArray):
         pass
+    elif from_cells:  # whose genes have been compared by name
+        X = check_array(X, dtype="numeric", ensure_all_finite=False, accept_sparse="csr")
     elif isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "fiub" and X.size:
         validate_data(estimator, X, reset=reset, skip_check_array=True)
     else:  # lists, data frames, sparse or empty input: scikit-learn has the messages
         X = validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False, accept_sparse="csr")
-        X = SparseArray(X) if issparse(X) else X
+    X = SparseArray(X) if issparse(X) else X
     if X.dtype.kind == "f" and X.dtype.itemsize > 8 and isinstance(X, np.ndarray):  # torch has no such numbers
         X = X.astype(np.float64)
     if reset and len(X) < 2:
@@ -162,13 +169,13 @@ def check_image_shape(settings: Settings, X: Any, given: tuple[int, ...] | None 
     It is the setting, or the one that the data were `given` in or, if the encoder needs one, a guess.
     """
     if settings.image_shape is not None:
-        shape = check_shape(settings.image_shape, X.shape[1])
-        if given is not None and not same_shape(shape, given):
+        asked = check_shape(settings.image_shape, X.shape[1])
+        if given is not None and not same_shape(asked, given):
             raise InputError(
-                f"image_shape={shape} is not the shape of the images in X, which is {given}. Leave image_shape out.",
+                f"image_shape={asked} is not the shape of the images in X, which is {given}. Leave image_shape out.",
                 argument="image_shape",
             )
-        return shape
+        return asked
     if given is not None:
         return given
     if not (isinstance(settings.encoder, str) and settings.encoder == "conv"):
