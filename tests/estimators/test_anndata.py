@@ -91,12 +91,12 @@ def test_densities_are_of_counts(counts, ask):
         return np.log1p(x * model.size_factor_ / totals[:, None])
 
     x = counts.astype("float64")
-    slope = (s(x + 1e-4) - s(x - 1e-4)) / 2e-4
+    slope = (s(x + 1e-5) - s(x - 1e-5)) / 2e-5
     scores = SizeFactors(model.size_factor_).scores(counts, counts.sum(1))
     of_scores, of_counts = (
         _quiet(model.score_samples, X, **ask | ({"data": X} if "neighbours" in ask else {})) for X in (scores, adata)
     )
-    np.testing.assert_allclose(of_counts, of_scores + np.log(slope).sum(1), rtol=1e-6)
+    np.testing.assert_allclose(of_counts, of_scores + np.log(slope).sum(1), rtol=1e-5, atol=1e-5)
 
 
 def test_a_layer_of_counts_says_that_x_holds_something_else(counts):
@@ -143,7 +143,7 @@ def test_embed_writes_what_scanpy_reads(counts, latents, tmp_path):
     np.testing.assert_array_equal(other.obsm["X_z"], model.transform(other, refine=2))
     with pytest.raises(InputError, match="Leave out max_epochs, or leave out the model"):
         sasgp.anndata.embed(other, model, max_epochs=3)
-    with pytest.raises(InputError, match="must be an AnnData object. Got ndarray"):
+    with pytest.raises(InputError, match="must be an AnnData object"):
         sasgp.anndata.embed(counts)
 
 

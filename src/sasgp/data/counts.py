@@ -48,7 +48,7 @@ class SizeFactors:
         return cls(float(np.median(_filled(totals))))
 
     def factors(self, totals: ArrayLike) -> Array:
-        """m / n of each cell. An empty cell has only zeros, and counts as one with a total of 1."""
+        """The factor m / n of each cell. An empty cell has only zeros, and counts as one with a total of 1."""
         return self.median / _filled(totals)
 
     def scores(self, X: Any, totals: ArrayLike) -> Any:
@@ -64,7 +64,7 @@ class SizeFactors:
         return np.log1p(dense, out=dense)
 
     def log_jacobian(self, score_sums: ArrayLike, n_features: int, totals: ArrayLike) -> Array:
-        """log |∂s/∂x| of each cell, from the sums of its n_features scores: what turns densities of s into those of x.
+        """The log |∂s/∂x| of each cell, from the sums of its scores. It turns densities of scores into those of counts.
 
         Counts are whole numbers, so the density of x is about the probability of each.
         """
