@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from sasgp.cli import report
 from sasgp.cli.arguments import LINE, Data, Flag, Labels, Open, app, check_seed
+from sasgp.cli.cells import held_out, knows_genes
 from sasgp.cli.fit_options import DEFAULTS, ModelName, Options, Request
 from sasgp.cli.pictures import draw_run, explorer_page, open_page
 from sasgp.cli.printing import show
@@ -178,7 +179,6 @@ def _train(request: Request, source: str, out: Path, resumed: bool) -> Trained |
     # These import torch, and a wrong path should not have to wait for it
     from sasgp.data.images import check_shape
     from sasgp.data.rows import check_finite
-    from sasgp.evaluation import hold_out
 
     if options.image_shape is not None:
         dataset = replace(dataset, image_shape=check_shape(options.image_shape, dataset.X.shape[1]))
@@ -187,12 +187,13 @@ def _train(request: Request, source: str, out: Path, resumed: bool) -> Trained |
     estimator = request.estimator(options)
     check_finite(dataset.X, source, dataset.columns)  # before the shuffle, because it names rows by their place
     seed = check_seed(options.random_state)
-    split = hold_out(dataset, request.test_fraction, seed)
+    dataset, split, size_factor = held_out(dataset, request.test_fraction, seed)
     first = not rank_of_process()
     with unfinished.begun(out, request.as_json(), resumed=resumed) as work:
         start = perf_counter()
         callback = _callback(work, split, tensorboard=request.tensorboard) if first else None
         estimator.fit(split.train.X, checkpoint=work.checkpointer, resume=work.resume, callback=callback)
+        knows_genes(estimator, source, dataset, size_factor)
         if not first:
             return None
         seconds = work.seconds_before + perf_counter() - start
@@ -234,6 +235,7 @@ def _write(
     else:
         Z_test = estimator.transform(test.X)
         embedding = embedding.as_train(runs.Embedding(test.rows, Z_test, test.y), by_row=dataset.X_test is None)
+    embedding = embedding.named(dataset.ids)
     metrics = quality(estimator, split, Z_test, seed)
     info = report.run_info(request, dataset, split, estimator, seconds, metrics)
     try:

@@ -87,6 +87,7 @@ def _training(data: dict[str, Any], training: dict[str, Any], dataset: "Dataset"
         ("rows", str(data["rows"]), held_out),
         ("features", str(data["features"]), ""),
         *_labels(data["labels"], dataset),
+        *(("note", "", note) for note in dataset.notes),
         ("latents", str(training["n_components"]), f"dimensions, {training['latents']}"),
         *((label, str(training[name]), "") for name, label in SIZES.items() if name in training),
         ("batches", str(training["batch_size"]), "rows each"),
