@@ -60,8 +60,9 @@ def fit(
 ) -> None:
     """Train a model on data, and write the model, the latents and pictures to a folder.
 
-    DATA may be a .npy (which stays on disk), .npz, .csv, .tsv, .parquet or .h5ad file. The folder OUT gets
-    model.safetensors, embedding.csv, history.jsonl, run.json, latent.png, loss.png and explorer.html.
+    DATA may be a .npy (which stays on disk), .npz, .csv, .tsv, .parquet or .h5ad file, or a folder of images, whose
+    subfolders are their labels. The folder OUT gets model.safetensors, embedding.csv, history.jsonl, run.json,
+    latent.png, loss.png and explorer.html.
 
     Ctrl-C and SIGTERM finish the current step, save it and stop. A run that was interrupted or killed continues with
     `sasgp fit --resume OUT`, to the same result. Under torchrun, all processes train one model together.
@@ -101,6 +102,7 @@ def _run(request: Request, out: Path | None, resumed: bool, open_: bool) -> None
     if request.data is None or out is None:
         raise InputError("fit needs DATA and --out RUN, or --resume RUN. Try `sasgp fit --help`.")
     runs.check_inputs(out, request.data, request.labels)
+    runs.check_outside(out, request.data)
     if not resumed and not rank_of_process():
         runs.check_new(out, overwrite=request.overwrite)
     trained = _train(request, request.data, out, resumed)

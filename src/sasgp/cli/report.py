@@ -107,10 +107,13 @@ def _training(data: dict[str, Any], training: dict[str, Any], dataset: "Dataset"
 
 def _labels(asked: str | None, dataset: "Dataset") -> list[Line]:
     """Which labels a file gave. Nothing is said of a named data set."""
+    from sasgp.data.folders import SUBFOLDERS
     from sasgp.data.readers import LABEL_SUFFIXES
 
     if dataset.labels is None:
         return []
+    if dataset.labels == SUBFOLDERS:
+        return [("labels", dataset.labels, "the names of the folders that the images are in")]
     note = "from their own file" if Path(dataset.labels).suffix.lower() in LABEL_SUFFIXES else "from the data file"
     if asked is None:
         note += ", recognised by name; choose others with --labels"

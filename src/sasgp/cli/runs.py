@@ -27,9 +27,10 @@ from sasgp.cli import unfinished
 from sasgp.cli.files import missing_folders, remove_empty, same_file, writable
 from sasgp.data.files import real_path
 from sasgp.data.labels import parse_labels
+from sasgp.data.named import NAMES
 from sasgp.errors import InputError
 
-__all__ = ["Embedding", "RunFolder", "check_inputs", "check_new", "find", "lacks_pictures", "written"]
+__all__ = ["Embedding", "RunFolder", "check_inputs", "check_new", "check_outside", "find", "lacks_pictures", "written"]
 
 MODEL, EMBEDDING, HISTORY, INFO = "model.safetensors", "embedding.csv", "history.jsonl", "run.json"
 LATENT, LOSS, EXPLORER = "latent.png", "loss.png", "explorer.html"
@@ -77,6 +78,14 @@ def check_inputs(path: Path, *inputs: str | None) -> None:
     for source in filter(None, inputs):
         if any(same_file(path / name, source) for name in FILES):
             raise InputError(f"--out {path} would overwrite {source}, which the command reads. Choose another folder.")
+
+
+def check_outside(path: Path, source: str) -> None:
+    """Raise InputError if a run would be written into the folder of images that the command reads."""
+    if source not in NAMES and Path(source).expanduser().is_dir() and real_path(path).is_relative_to(real_path(source)):
+        raise InputError(
+            f"--out {path} is in {source}, so the pictures of the run would be taken for data. Choose a folder outside."
+        )
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sasgp.data.folders import IMAGE_SUFFIXES, SUBFOLDERS, image_files, read_folder
 from sasgp.data.h5ad import read_h5ad
 from sasgp.data.labels import parse_labels
 from sasgp.data.memory import amount, available
@@ -26,18 +27,17 @@ from sasgp.errors import InputError
 __all__ = ["NAMES", "Dataset", "load"]
 
 LABEL_SUFFIXES = (".npy", ".csv", ".tsv", ".txt")
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp")
 
 
 def load(source: str | Path, *, labels: str | Path | None = None, columns: Sequence[str] | None = None) -> Dataset:
-    """Load a data set by name, or from a file.
+    """Load a data set by name, from a file, or from a folder of images.
 
     Parameters
     ----------
     source
         One of `NAMES`, or a .npy, .npz, .csv, .tsv, .parquet or .h5ad file. A Path is always a file. An array with
         more than two axes is flattened to [N, D]. From a .npz file, the array `X` is read, or the only array with two
-        or more axes.
+        or more axes. A folder holds images, whose subfolders are their labels; pixels are float32 from 0 to 1.
     labels
         The column that holds the labels: its name, or its place counted from 0 if the file has no header. For .npz
         it is the name of an array, and for .h5ad a column of obs. It can also be a .npy, .csv, .tsv or .txt file with
@@ -57,6 +57,8 @@ def load(source: str | Path, *, labels: str | Path | None = None, columns: Seque
             raise InputError(f"'{source}' has its own labels. Leave out labels='{labels}'.", argument="labels")
         return load_named(source)
     path = Path(source).expanduser()
+    if path.is_dir() and image_files(path):
+        return _load_folder(path, None if labels is None else str(labels))
     _check_file(path, tuple(_READERS), names=NAMES)
     try:
         path.open("rb").close()  # a missing permission is reported here for all types
@@ -160,6 +162,18 @@ def _read_cells(path: Path, labels: str | None, columns: Sequence[str] | None) -
     cells = file.cells(columns)
     more = {"ids": file.ids, "metadata": file.metadata(without=column), "totals": cells.totals}
     return cells.X, y, cells.genes, column or labels, more
+
+
+def _load_folder(path: Path, labels: str | None) -> Dataset:
+    images = read_folder(path)
+    y, found = images.y, None if images.y is None else SUBFOLDERS
+    if labels is not None:
+        y, found = _label_file(labels, len(images.X), path, []), labels
+    X, shape = images.X.reshape(len(images.X), -1), images.X.shape[1:]
+    y = None if y is None else _check_labels(y, len(X), path)
+    columns = tuple(f"pixel{d}" for d in range(X.shape[1]))
+    name = os.fsencode(path.resolve().name).decode("utf-8", "replace")
+    return Dataset(name, X, y, columns, shape, labels=found, ids=images.ids, notes=images.notes)
 
 
 _READERS = {
@@ -278,12 +292,8 @@ def _check_file(path: Path, suffixes: tuple[str, ...], names: tuple[str, ...] = 
     """Raise InputError unless `path` is a file of a known type. The message suggests what else may have been meant."""
     known = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
     if path.is_dir():
-        inside = _siblings(path / "any")
-        if 2 * sum(other.suffix.lower() in IMAGE_SUFFIXES for other in inside) > len(inside):
-            raise InputError(
-                f"{path} is a folder of images, which cannot be read. Save them as an array [N, H, W] in a .npy file."
-            )
-        raise InputError(f"{path} is a folder. Name a file in it ({known}).")
+        images = f" A folder is read only if most of its files are images ({', '.join(IMAGE_SUFFIXES)})." * bool(names)
+        raise InputError(f"{path} is a folder. Name a file in it ({known}).{images}")
     if not path.exists():
         siblings = [str(path.with_name(other.name)) for other in _siblings(path) if other.suffix.lower() in suffixes]
         hint = _suggest(str(path), [*names, *siblings])
