@@ -49,6 +49,10 @@ class SASGP(AllRows):
         The sizes used; smaller than asked for if the data are few.
     encoder_noise_ : float
         The `encoder_noise` used, also if "auto" chose it.
+    image_shape_ : tuple or None
+        The shape of a row as an image: the setting's, or that of the array that `fit` was given.
+    size_factor_ : float or None
+        The total that the counts of cells are scaled to, if `fit` was given an AnnData object with counts.
     model_ : torch.nn.Module
         Encoder, kernel and noise as trained.
     posterior_ : Posterior
