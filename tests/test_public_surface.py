@@ -41,6 +41,7 @@ SURFACE = {
         "training_curve",
     },
     "sasgp.explorer": {"Explorer", "explore"},
+    "sasgp.anndata": {"embed"},
     "sasgp.estimators.callbacks": {"Callback", "History", "TensorBoard", "combined"},
 }
 # Of an estimator: what `dir` shows beyond scikit-learn's own, besides settings and fitted attributes

@@ -3,8 +3,8 @@
     from sasgp import SASGP
 
 The public surface is `sasgp.__all__` and the `__all__` of these modules: `sasgp.data`, `sasgp.metrics`,
-`sasgp.evaluation`, `sasgp.plots`, `sasgp.explorer` and `sasgp.estimators.callbacks`. Everything else is private: it may
-change in any release.
+`sasgp.evaluation`, `sasgp.plots`, `sasgp.explorer`, `sasgp.anndata` and `sasgp.estimators.callbacks`. Everything else
+is private: it may change in any release.
 
 Public names are loaded when they are first used, so that importing the package (and `sasgp --help`) does not wait for
 torch.

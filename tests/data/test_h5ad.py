@@ -137,3 +137,45 @@ def test_a_run_finds_its_genes_in_another_file(cells, capsys):
     new, same = (pd.read_csv(f"{part}.csv") for part in ("new", "same"))
     np.testing.assert_array_equal(new[["z0", "z1"]], same[["z0", "z1"]])
     assert same["label"].tolist() == TYPES
+
+
+# ---------------------------------------------------------------------------------------------------- what comes along
+
+
+def test_names_and_columns_of_cells(cells):
+    columns = {
+        "batch": pd.Categorical(["x", "y", "x", None, "y", "x", "x"]),
+        "n_genes": np.arange(N) * 100,
+        "share": np.arange(N) / 3,
+        "type": np.array(TYPES, dtype=object),
+    }
+    _, name = cells(obs=columns)
+    data = load(name, labels="type")
+    assert data.ids.tolist() == list("abcdefg")
+    assert list(data.metadata) == ["batch", "n_genes", "share"]  # classes first, and no labels twice
+    assert data.metadata["batch"].tolist() == ["x", "y", "x", "missing", "y", "x", "x"]
+    np.testing.assert_array_equal(data.metadata["n_genes"], columns["n_genes"])
+    _, name = cells(obs={f"c{i:02}": np.arange(N) for i in range(14)})
+    assert list(load(name).metadata) == [f"c{i:02}" for i in range(10)]
+
+
+def test_a_column_that_nobody_asked_for_may_be_damaged(cells):
+    _, name = cells(obs={"good": np.arange(N), "bad": np.arange(N)})
+    with h5py.File(name, "a") as file:
+        del file["obs/bad"]
+        file["obs/bad"] = np.arange(3)
+    assert list(load(name).metadata) == ["good"]
+
+
+@pytest.mark.parametrize("block", [blocks.VALUES_AT_ONCE, 10])
+@pytest.mark.parametrize("kind", [np.asarray, csr_matrix, csc_matrix])
+def test_counts_have_totals_over_all_genes(cells, monkeypatch, kind, block):
+    monkeypatch.setattr(blocks, "VALUES_AT_ONCE", block)
+    X, name = cells(kind, var={"highly_variable": [True, False, False, True, True]})
+    np.testing.assert_array_equal(load(name).totals, X.sum(1))
+    cells(lambda X: kind(X / 2))
+    assert load(name).totals is None
+    cells(kind)
+    with h5py.File(name, "a") as file:
+        file["layers"].create_dataset("counts", data=X)
+    assert load(name).totals is None

@@ -366,7 +366,7 @@ def test_what_is_no_file(write):
     Path("folder/0.png").write_bytes(b"")
     assert "folder is a folder. Name a file in it (.npy, " in message("folder")
     Path("folder/1.png").write_bytes(b"")
-    assert "folder is a folder of images, which cannot be read. Save them as an array [N, H, W]" in message("folder")
+    assert "folder: 2 of 2 images cannot be read: 0.png, 1.png" in message("folder")
     assert ".npy, .npz, .csv, .tsv, .parquet or .h5ad" in message(write("x", "x.xlsx"))
     assert "there is no data set or file" in message(
         Path("digits")

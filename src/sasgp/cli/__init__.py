@@ -86,7 +86,10 @@ def _short_warnings() -> Iterator[None]:
     usual = warnings.formatwarning
     warnings.formatwarning = lambda message, *_, **__: f"sasgp: warning: {' '.join(str(message).split())}\n"
     try:
-        yield
+        with warnings.catch_warnings():
+            # Commands compare the columns of a file with those of a model by themselves
+            warnings.filterwarnings("ignore", message="X does not have valid feature names")
+            yield
     finally:
         warnings.formatwarning = usual
 

@@ -72,7 +72,11 @@ app = App(
 )
 
 Data = Annotated[
-    str, Parameter(help="A named data set (digits, mnist, fashion-mnist, cifar10 or oil-flow), or the path of a file.")
+    str,
+    Parameter(
+        help="A named data set (digits, mnist, fashion-mnist, cifar10 or oil-flow), or the path of a file or of a "
+        "folder of images."
+    ),
 ]
 Model = Annotated[Path, Parameter(help="The folder of a run, or a .safetensors file.")]
 Labels = Annotated[

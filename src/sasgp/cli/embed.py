@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from sasgp.cli.arguments import Data, Labels, Model, Refine, app
+from sasgp.cli.cells import check_cells, write_latents
 from sasgp.cli.loading import embedded, load_data, load_model
 from sasgp.cli.printing import show
 from sasgp.cli.together import together
@@ -20,8 +21,9 @@ def embed(model: Model, data: Data, /, *, out: Path, labels: Labels = None, refi
     Parameters
     ----------
     out
-        The file to write: .csv with the columns row, z0, z1, …, and label and split if there are any, or .npy with the
-        latents alone.
+        The file to write: .csv with the columns row, z0, z1, …, and id, label and split if there are any; .npy with the
+        latents alone; or, if DATA is a .h5ad file, a .h5ad copy of it, with the latents in obsm["X_sasgp"] and the
+        settings of the model in uns["X_sasgp"].
     """
     import numpy as np
 
@@ -29,15 +31,19 @@ def embed(model: Model, data: Data, /, *, out: Path, labels: Labels = None, refi
 
     with together() as processes:
         if processes.first:
-            files.check_suffix(out, (".csv", ".npy"), data, labels)
+            files.check_suffix(out, (".csv", ".npy", ".h5ad"), data, labels)
+            check_cells(out, data)
             files.check_place(out)
         estimator, run = load_model(model)
-        embedding = embedded(estimator, load_data(data, labels, estimator, run), refine, processes)
+        dataset = load_data(data, labels, estimator, run)
+        embedding = embedded(estimator, dataset, refine, processes)
     if not processes.first:
         return
     with files.replacing(out) as file:
         if out.suffix.lower() == ".npy":
             np.save(file, embedding.Z)
+        elif out.suffix.lower() == ".h5ad":
+            write_latents(estimator, dataset, data, embedding.Z, refine, file)
         else:
             embedding.write(file)
     show([("", [("wrote", str(out), f"{len(embedding.Z)} rows, {estimator.n_components_} dimensions")])])

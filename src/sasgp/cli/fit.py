@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from sasgp.cli import report
 from sasgp.cli.arguments import LINE, Data, Flag, Labels, Open, app, check_seed
+from sasgp.cli.cells import held_out, knows_genes
 from sasgp.cli.fit_options import DEFAULTS, ModelName, Options, Request
 from sasgp.cli.pictures import draw_run, explorer_page, open_page
 from sasgp.cli.printing import show
@@ -59,8 +60,9 @@ def fit(
 ) -> None:
     """Train a model on data, and write the model, the latents and pictures to a folder.
 
-    DATA may be a .npy (which stays on disk), .npz, .csv, .tsv, .parquet or .h5ad file. The folder OUT gets
-    model.safetensors, embedding.csv, history.jsonl, run.json, latent.png, loss.png and explorer.html.
+    DATA may be a .npy (which stays on disk), .npz, .csv, .tsv, .parquet or .h5ad file, or a folder of images, whose
+    subfolders are their labels. The folder OUT gets model.safetensors, embedding.csv, history.jsonl, run.json,
+    latent.png, loss.png and explorer.html.
 
     Ctrl-C and SIGTERM finish the current step, save it and stop. A run that was interrupted or killed continues with
     `sasgp fit --resume OUT`, to the same result. Under torchrun, all processes train one model together.
@@ -100,6 +102,7 @@ def _run(request: Request, out: Path | None, resumed: bool, open_: bool) -> None
     if request.data is None or out is None:
         raise InputError("fit needs DATA and --out RUN, or --resume RUN. Try `sasgp fit --help`.")
     runs.check_inputs(out, request.data, request.labels)
+    runs.check_outside(out, request.data)
     if not resumed and not rank_of_process():
         runs.check_new(out, overwrite=request.overwrite)
     trained = _train(request, request.data, out, resumed)
@@ -178,7 +181,6 @@ def _train(request: Request, source: str, out: Path, resumed: bool) -> Trained |
     # These import torch, and a wrong path should not have to wait for it
     from sasgp.data.images import check_shape
     from sasgp.data.rows import check_finite
-    from sasgp.evaluation import hold_out
 
     if options.image_shape is not None:
         dataset = replace(dataset, image_shape=check_shape(options.image_shape, dataset.X.shape[1]))
@@ -187,12 +189,13 @@ def _train(request: Request, source: str, out: Path, resumed: bool) -> Trained |
     estimator = request.estimator(options)
     check_finite(dataset.X, source, dataset.columns)  # before the shuffle, because it names rows by their place
     seed = check_seed(options.random_state)
-    split = hold_out(dataset, request.test_fraction, seed)
+    dataset, split, size_factor = held_out(dataset, request.test_fraction, seed)
     first = not rank_of_process()
     with unfinished.begun(out, request.as_json(), resumed=resumed) as work:
         start = perf_counter()
         callback = _callback(work, split, tensorboard=request.tensorboard) if first else None
         estimator.fit(split.train.X, checkpoint=work.checkpointer, resume=work.resume, callback=callback)
+        knows_genes(estimator, source, dataset, size_factor)
         if not first:
             return None
         seconds = work.seconds_before + perf_counter() - start
@@ -234,6 +237,7 @@ def _write(
     else:
         Z_test = estimator.transform(test.X)
         embedding = embedding.as_train(runs.Embedding(test.rows, Z_test, test.y), by_row=dataset.X_test is None)
+    embedding = embedding.named(dataset.ids)
     metrics = quality(estimator, split, Z_test, seed)
     info = report.run_info(request, dataset, split, estimator, seconds, metrics)
     try:

@@ -67,7 +67,10 @@ class Request:
         from sasgp.data.named import NAMES
 
         own = {field.name: getattr(self, field.name) for field in fields(Request) if field.name != "options"}
-        own |= {"data": self.data if self.data in NAMES else _absolute(self.data), "labels": _absolute(self.labels)}
+        own |= {
+            "data": self.data if self.data in NAMES else _absolute(self.data, folder=True),
+            "labels": _absolute(self.labels),
+        }
         options = {field.name: getattr(self.options, field.name) for field in fields(Options)}
         shape = self.options.image_shape
         return own | options | {"image_shape": None if shape is None else list(shape)}
@@ -89,11 +92,12 @@ class Request:
         return cls(**chosen | {"random_state": options.random_state, "verbose": options.verbose})
 
 
-def _absolute(path: str | None) -> str | None:
-    """The absolute path of a file, or the text as it is if it names none."""
-    if path is None or not Path(path).expanduser().is_file():
-        return path
-    return str(Path(path).expanduser().resolve())
+def _absolute(path: str | None, *, folder: bool = False) -> str | None:
+    """The absolute path of a file, or also of a folder, or the text as it is if it names none."""
+    if path is None:
+        return None
+    place = Path(path).expanduser()
+    return str(place.resolve()) if place.is_file() or (folder and place.is_dir()) else path
 
 
 def _typed() -> set[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sasgp import __version__
+from sasgp.cli.cells import as_scores
 from sasgp.cli.together import ALONE, Processes
 from sasgp.errors import InputError
 
@@ -57,7 +58,7 @@ def load_data(source: str, labels: str | None, model: "SASGP", run: "RunFolder")
 
     if labels is None and is_source(run, source):
         labels = run.labels  # the same file has its labels in the same place
-    dataset = load(source, labels=labels, columns=run.columns)
+    dataset = as_scores(load(source, labels=labels, columns=run.columns), model.size_factor_, source)
     D, expected = dataset.X.shape[1], model.n_features_in_
     known, there = set(run.columns or ()), set(dataset.columns)
     missing = [name for name in run.columns or () if name not in there]
@@ -100,7 +101,7 @@ def embedded(estimator: "SASGP", dataset: "Dataset", refine: int = 0, processes:
     def part(X: Any, y: Any) -> Embedding:
         return Embedding(np.arange(len(X)), processes.transform(estimator, X, refine), tidy_labels(y))
 
-    train = part(dataset.X, dataset.y)
+    train = part(dataset.X, dataset.y).named(dataset.ids)
     return train if dataset.X_test is None else train.as_train(part(dataset.X_test, dataset.y_test))
 
 

@@ -1,7 +1,7 @@
 """The pictures of a run, and its page: what `fit`, `explore` and `plot` share."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sasgp.cli.arguments import DPI
 from sasgp.errors import InputError
@@ -81,12 +81,20 @@ def explorer_page(
         X,
         Z=embedding.Z,
         labels=embedding.labels,
-        columns=None if embedding.split is None else {"split": embedding.split},
+        columns=_coloured(embedding, dataset),
         rows=embedding.rows,
         feature_names=None if columns is None or columns[0] == "x0" else columns,  # made-up names say nothing
         image_shape=shape,
         title=name,
     )
+
+
+def _coloured(embedding: "Embedding", dataset: "Dataset | None") -> "dict[str, Any] | None":
+    """What else the points of a page can be coloured by: the split, and what the data say about their rows."""
+    found = {} if embedding.split is None else {"split": embedding.split}
+    for name, values in ({} if dataset is None else dataset.metadata).items():
+        found[f"{name} (data)" if name in ("label", "split") else name] = values[embedding.rows]
+    return found or None
 
 
 def open_page(page: Path) -> None:

@@ -87,6 +87,7 @@ def _training(data: dict[str, Any], training: dict[str, Any], dataset: "Dataset"
         ("rows", str(data["rows"]), held_out),
         ("features", str(data["features"]), ""),
         *_labels(data["labels"], dataset),
+        *(("note", "", note) for note in dataset.notes),
         ("latents", str(training["n_components"]), f"dimensions, {training['latents']}"),
         *((label, str(training[name]), "") for name, label in SIZES.items() if name in training),
         ("batches", str(training["batch_size"]), "rows each"),
@@ -106,10 +107,13 @@ def _training(data: dict[str, Any], training: dict[str, Any], dataset: "Dataset"
 
 def _labels(asked: str | None, dataset: "Dataset") -> list[Line]:
     """Which labels a file gave. Nothing is said of a named data set."""
+    from sasgp.data.folders import SUBFOLDERS
     from sasgp.data.readers import LABEL_SUFFIXES
 
     if dataset.labels is None:
         return []
+    if dataset.labels == SUBFOLDERS:
+        return [("labels", dataset.labels, "the names of the folders that the images are in")]
     note = "from their own file" if Path(dataset.labels).suffix.lower() in LABEL_SUFFIXES else "from the data file"
     if asked is None:
         note += ", recognised by name; choose others with --labels"

@@ -3,7 +3,7 @@
 | file | holds |
 |---|---|
 | model.safetensors | the trained model, with its sums over the training rows |
-| embedding.csv | one line per row of the data, then of each update: row, z0, z1, …, label (if it has one), split |
+| embedding.csv | one line per row of the data, then of updates: row, id (if any), z0, z1, …, label (if any), split |
 | history.jsonl | one line per epoch |
 | run.json | where the data came from, image shape, column names, command, versions, test metrics, updates |
 | latent.png, loss.png | pictures of the latent space and of training |
@@ -27,9 +27,10 @@ from sasgp.cli import unfinished
 from sasgp.cli.files import missing_folders, remove_empty, same_file, writable
 from sasgp.data.files import real_path
 from sasgp.data.labels import parse_labels
+from sasgp.data.named import NAMES
 from sasgp.errors import InputError
 
-__all__ = ["Embedding", "RunFolder", "check_inputs", "check_new", "find", "lacks_pictures", "written"]
+__all__ = ["Embedding", "RunFolder", "check_inputs", "check_new", "check_outside", "find", "lacks_pictures", "written"]
 
 MODEL, EMBEDDING, HISTORY, INFO = "model.safetensors", "embedding.csv", "history.jsonl", "run.json"
 LATENT, LOSS, EXPLORER = "latent.png", "loss.png", "explorer.html"
@@ -79,6 +80,14 @@ def check_inputs(path: Path, *inputs: str | None) -> None:
             raise InputError(f"--out {path} would overwrite {source}, which the command reads. Choose another folder.")
 
 
+def check_outside(path: Path, source: str) -> None:
+    """Raise InputError if a run would be written into the folder of images that the command reads."""
+    if source not in NAMES and Path(source).expanduser().is_dir() and real_path(path).is_relative_to(real_path(source)):
+        raise InputError(
+            f"--out {path} is in {source}, so the pictures of the run would be taken for data. Choose a folder outside."
+        )
+
+
 @contextmanager
 def written(path: Path) -> Iterator[Path]:
     """A temporary folder for a run's files. They replace those of the run when the block ends without an error.
@@ -120,12 +129,17 @@ def _put_back(path: Path, old: Path, files: list[Path]) -> None:
 
 @dataclass(frozen=True)
 class Embedding:
-    """Latents, with the row and the split that each belongs to, and labels if there are any."""
+    """Latents, with the row and the split that each belongs to, and labels and names of the rows if there are any."""
 
     rows: Array
     Z: Array
     labels: Array | None
     split: Array | None = None
+    ids: Array | None = None
+
+    def named(self, ids: Array | None) -> "Embedding":
+        """With the names of these rows, from the names of all rows of the data, if they have any."""
+        return self if ids is None else replace(self, ids=ids[self.rows])
 
     def as_train(self, test: "Embedding | None" = None, *, by_row: bool = False) -> "Embedding":
         """These latents as the training split, followed by the test split, or with both sorted by row."""
@@ -133,14 +147,16 @@ class Embedding:
             return replace(self, split=np.full(len(self.rows), TRAIN))
         rows, Z = np.concatenate([self.rows, test.rows]), np.concatenate([self.Z, test.Z])
         labels = None if self.labels is None or test.labels is None else np.concatenate([self.labels, test.labels])
+        ids = None if self.ids is None or test.ids is None else np.concatenate([self.ids, test.ids])
         split = np.repeat([TRAIN, TEST], [len(self.rows), len(test.rows)])
         order = np.argsort(rows, kind="stable") if by_row else np.arange(len(rows))
-        return Embedding(rows[order], Z[order], None if labels is None else labels[order], split[order])
+        return Embedding(rows, Z, labels, split, ids)._at(order)
 
-    def followed_by(self, Z: Array, labels: Array | None) -> "Embedding":
+    def followed_by(self, Z: Array, labels: Array | None, ids: Array | None = None) -> "Embedding":
         """These latents and those of new training rows, whose numbers go on from the last.
 
-        If these have labels and the new rows have none, their label is empty, or NaN where labels are numbers.
+        If these have labels and the new rows have none, their label is empty, or NaN where labels are numbers. Names
+        that are missing are empty.
         """
         start, known = int(self.rows.max(initial=-1)) + 1, self.labels
         if known is not None:
@@ -149,23 +165,32 @@ class Embedding:
             known = np.concatenate([known.astype(np.str_), new])
         split = None if self.split is None else np.concatenate([self.split, np.full(len(Z), TRAIN)])
         rows = np.concatenate([self.rows, np.arange(start, start + len(Z))])
-        return Embedding(rows, np.concatenate([self.Z, Z]), known, split)
+        names = None
+        if self.ids is not None:
+            names = np.concatenate([self.ids, np.full(len(Z), "", dtype=object) if ids is None else ids])
+        return Embedding(rows, np.concatenate([self.Z, Z]), known, split, names)
 
     def labelled(self) -> "Embedding":
         """Without the rows that have an empty label."""
         if self.labels is None or (chosen := np.flatnonzero(self.labels != "")).size == len(self.labels):
             return self
-        split = None if self.split is None else self.split[chosen]
-        return Embedding(self.rows[chosen], self.Z[chosen], self.labels[chosen], split)
+        return self._at(chosen)
 
     def only(self, split: str) -> "Embedding":
-        chosen = np.flatnonzero(self.split == split)
-        return Embedding(self.rows[chosen], self.Z[chosen], None if self.labels is None else self.labels[chosen])
+        return replace(self._at(np.flatnonzero(self.split == split)), split=None)
+
+    def _at(self, chosen: Array) -> "Embedding":
+        """Some of these latents, with all that belongs to them."""
+        labels, split, ids = (None if part is None else part[chosen] for part in (self.labels, self.split, self.ids))
+        return Embedding(self.rows[chosen], self.Z[chosen], labels, split, ids)
 
     def write(self, path: Path) -> None:
         import polars as pl
 
-        columns: dict[str, Any] = {"row": self.rows} | {f"z{q}": self.Z[:, q] for q in range(self.Z.shape[1])}
+        columns: dict[str, Any] = {"row": self.rows}
+        if self.ids is not None:
+            columns["id"] = [str(name) for name in self.ids]
+        columns |= {f"z{q}": self.Z[:, q] for q in range(self.Z.shape[1])}
         if self.labels is not None:
             columns["label"] = self.labels
         if self.split is not None:
@@ -178,10 +203,11 @@ class Embedding:
         import polars as pl
 
         try:
-            frame = pl.read_csv(path, schema_overrides={"label": pl.String}, glob=False)
+            frame = pl.read_csv(path, schema_overrides={"label": pl.String, "id": pl.String}, glob=False)
             Z = frame.select(pl.col("^z[0-9]+$").cast(pl.Float64)).to_numpy()
             labels = np.array(frame["label"].to_list()) if "label" in frame.columns else None
-            return cls(frame["row"].to_numpy(), Z, labels, np.array(frame["split"].to_list()))
+            ids = np.array(frame["id"].fill_null("").to_list(), dtype=object) if "id" in frame.columns else None
+            return cls(frame["row"].to_numpy(), Z, labels, np.array(frame["split"].to_list()), ids)
         except (pl.exceptions.PolarsError, OSError) as error:
             raise InputError(
                 f"{path} is not the table that `sasgp fit` wrote ({str(error).splitlines()[0]}). Restore it, or name "

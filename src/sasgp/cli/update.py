@@ -118,7 +118,7 @@ def _write(
         # The file's numbers are text: they become what they were when it was written
         known = replace(known, Z=known.Z.astype(estimator.embedding_.dtype))
         with replacing(new / runs.EMBEDDING) as file:
-            known.followed_by(estimator.embedding_[-N:], y).write(file)
+            known.followed_by(estimator.embedding_[-N:], y, dataset.ids).write(file)
     embedding = known_embedding(estimator, replace(run, folder=new))
     with replacing(new / runs.LATENT) as file:
         draw_latent(estimator, embedding, run.image_shape, run.name, file)

@@ -6,6 +6,7 @@
     load("measurements.csv", labels="species")          # .csv, .tsv, .parquet: `sasgp.data.tables`
     load("images.npy", labels="classes.txt")            # memory-mapped; [N, 28, 28] becomes [N, 784]
     load("cells.h5ad", labels="cell_type")              # single cells: `sasgp.data.h5ad`
+    load("photographs")                                 # a folder of images: `sasgp.data.folders`
 
 Nothing is ever unpickled: loading a file runs no code.
 """

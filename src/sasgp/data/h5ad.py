@@ -1,11 +1,13 @@
 """Single cells in .h5ad files of AnnData, one row per cell and one column per gene, read by h5py.
 
 X may be dense or sparse, and becomes dense. If `var` marks genes as highly variable, only those are read, as in scanpy.
-A column of `obs` may hold the labels. Nothing is ever unpickled, and the parts of a file are compared with one another
-before they are used: scipy trusts the indices of a sparse matrix, and would write outside its memory.
+A column of `obs` may hold the labels, and others are there to colour by. Nothing is ever unpickled, and the parts of a
+file are compared with one another before they are used: scipy trusts the indices of a sparse matrix, and would write
+outside its memory.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
@@ -15,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sasgp.data.blocks import slices
+from sasgp.data.cells import COUNTS, MARK, Cells, chosen_genes
+from sasgp.data.counts import are_counts
 from sasgp.data.hdf5 import array, attribute, dataset, has, opened, part
 from sasgp.data.labels import text_array
 from sasgp.data.memory import amount, available
@@ -23,17 +27,23 @@ from sasgp.errors import InputError
 
 __all__ = ["CellFile", "read_h5ad"]
 
-MARK = "highly_variable"
+MOST_COLUMNS = 10  # of obs, to colour by: each is a part of the explorer's page
+MOST_LOOKED_AT = 50
+MOST_LEVELS = 100
 
 
 @dataclass(frozen=True)
 class CellFile:
-    """A file, its genes and the columns of `obs`, with the methods of `TableFile`. X is read by `numbers`."""
+    """A file, its cells and genes by name, and the columns of `obs`. X is read by `cells`."""
 
     path: Path
     label_candidates: tuple[str, ...]
     genes: tuple[str, ...]
-    n_rows: int
+    ids: NDArray[Any]
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.ids)
 
     def find_label_column(self, label: str) -> str | None:
         """The column of `obs` called `label`."""
@@ -62,27 +72,34 @@ class CellFile:
             )
         return text_array([str(value) for value in values])
 
-    def numbers(self, *, without: str | None, only: Sequence[str] | None) -> tuple[NDArray[Any], tuple[str, ...]]:
+    def metadata(self, without: str | None = None) -> dict[str, NDArray[Any]]:
+        """Columns of `obs` to colour by, up to ten: those with few different values, then those of numbers.
+
+        Columns that cannot be read are left out, because nobody asked for them.
+        """
+        classes, numbers = {}, {}
+        for name in self.label_candidates[:MOST_LOOKED_AT]:
+            with suppress(InputError), opened(self.path) as file:
+                values = _values(part(file, f"obs/{name}", self.path), self.path, self.n_rows)
+                if values.dtype.kind not in "buif":
+                    values = text_array(["missing" if value is None else str(value) for value in values])
+                if name == without:
+                    continue
+                if values.dtype.kind == "f" or (values.dtype.kind in "iu" and np.ptp(values) >= MOST_LEVELS):
+                    numbers[name] = values
+                elif len(np.unique(values)) <= MOST_LEVELS:
+                    classes[name] = values
+        return dict([*classes.items(), *numbers.items()][:MOST_COLUMNS])
+
+    def cells(self, only: Sequence[str] | None) -> Cells:
         """X as float32 [N, D] and the names of its genes: `only` those if it has any, or the highly variable ones."""
-        del without  # labels are not among the genes
-        place = {name: d for d, name in enumerate(self.genes)}
-        lacking = [name for name in only or () if name not in place]
-        if only is not None and 0 < len(lacking) < len(only):
-            raise InputError(
-                f"{self.path} lacks {len(lacking)} of the {len(only)} genes that are needed: "
-                f"{', '.join(lacking[:5])}{', …' * (len(lacking) > 5)}. Add them, or train on genes in both files."
-            )
         with opened(self.path) as file:
-            if only is not None and not lacking:
-                chosen = np.array([place[name] for name in only])
-            elif has(part(file, "var", self.path), MARK):
-                chosen = _marked(file, self.path, len(self.genes))
-            else:
-                chosen = np.arange(len(self.genes))
-            if not len(chosen):
-                raise InputError(f"{self.path} marks no gene as {MARK}. Mark some, or drop that column of var.")
-            X = _dense(file, self.path, (self.n_rows, len(self.genes)), chosen)
-        return X, tuple(self.genes[d] for d in chosen)
+            var = part(file, "var", self.path)
+            marks = _values(part(var, MARK, self.path), self.path, len(self.genes)) if has(var, MARK) else None
+            chosen = chosen_genes(str(self.path), self.genes, only, marks)
+            counted = not (has(file, "layers") and has(part(file, "layers", self.path), COUNTS))
+            X, totals = _dense(file, self.path, (self.n_rows, len(self.genes)), chosen)
+        return Cells(X, tuple(self.genes[d] for d in chosen), totals if counted else None)
 
 
 def read_h5ad(path: Path) -> CellFile:
@@ -107,7 +124,7 @@ def read_h5ad(path: Path) -> CellFile:
         raise InputError(
             f"{path}: several genes are called '{twice}'. Call var_names_make_unique() in AnnData and write it again."
         )
-    return CellFile(path, candidates, genes, len(cells))
+    return CellFile(path, candidates, genes, np.array([str(cell) for cell in cells], dtype=object))
 
 
 def _index(frame: Any, path: Path) -> NDArray[Any]:
@@ -155,18 +172,10 @@ def _coded(codes: Any, categories: Any, path: Path, n: int | None) -> NDArray[An
     return values if known.dtype.kind == "O" or (index < 0).any() else values.astype(known.dtype)
 
 
-def _marked(file: Any, path: Path, n_genes: int) -> NDArray[Any]:
-    """Indices of the genes that are marked as highly variable."""
-    marks = _values(part(file, f"var/{MARK}", path), path, n_genes)
-    if odd := [mark for mark in marks.tolist() if mark not in (True, False, None)]:
-        raise InputError(
-            f"{path}: {MARK} of var must be true or false for each gene, but holds {odd[0]!r}. Correct it."
-        )
-    return np.flatnonzero(marks)
-
-
-def _dense(file: Any, path: Path, shape: tuple[int, int], chosen: NDArray[Any]) -> NDArray[np.float32]:
-    """The chosen columns of X as one array."""
+def _dense(
+    file: Any, path: Path, shape: tuple[int, int], chosen: NDArray[Any]
+) -> tuple[NDArray[np.float32], NDArray[np.float64] | None]:
+    """The chosen columns of X as one array and, if all of X are counts, the totals of its rows."""
     N = shape[0]
     need, have = 4 * N * len(chosen), available()
     if need > have:
@@ -174,22 +183,28 @@ def _dense(file: Any, path: Path, shape: tuple[int, int], chosen: NDArray[Any]) 
             f"{path}: {N} cells × {len(chosen)} genes need {amount(need)} of memory, but only {amount(have)} are free. "
             f"Mark fewer genes as {MARK}, or save X as a .npy file, which stays on disk."
         )
-    dense = np.empty((N, len(chosen)), dtype=np.float32)
-    for place, block in _blocks(part(file, "X", path), path, shape, chosen):
-        dense[place] = block
-    return dense
+    dense, totals, counted = np.empty((N, len(chosen)), dtype=np.float32), np.zeros(N), True
+    for rows, columns, block in _blocks(part(file, "X", path), path, shape):
+        here = np.flatnonzero((chosen >= columns.start) & (chosen < columns.stop))
+        some = block[:, chosen[here] - columns.start]
+        is_sparse = hasattr(block, "toarray")
+        dense[rows, here if len(here) < len(chosen) else slice(None)] = some.toarray() if is_sparse else some
+        counted = counted and are_counts(block.data if is_sparse else block)
+        if counted:
+            totals[rows] += np.asarray(block.sum(axis=1, dtype=np.float64)).reshape(-1)
+    return dense, totals if counted else None
 
 
-def _blocks(X: Any, path: Path, shape: tuple[int, int], chosen: NDArray[Any]) -> Iterator[tuple[Any, NDArray[Any]]]:
-    """The chosen columns of X in blocks, each with its place in the result."""
+def _blocks(X: Any, path: Path, shape: tuple[int, int]) -> Iterator[tuple[slice, slice, Any]]:
+    """X in blocks of rows or of columns, dense or sparse, each with its place."""
     import h5py
-    from scipy.sparse import csc_matrix, csr_matrix
+    from scipy.sparse import csc_array, csr_array
 
     N, D = shape
     if isinstance(X, h5py.Dataset):
         dataset(X, path, shape, "buif")
         for rows in slices(N, D):
-            yield rows, X[rows][:, chosen]
+            yield rows, slice(0, D), X[rows]
         return
     kind = attribute(X, "encoding-type", path) or attribute(X, "h5sparse_format", path)
     if not kind.startswith(("csr", "csc")):
@@ -204,13 +219,11 @@ def _blocks(X: Any, path: Path, shape: tuple[int, int], chosen: NDArray[Any]) ->
     if kind.startswith("csr"):
         matrix = _Compressed(X, path, N, D)
         for rows in slices(N, D):
-            yield rows, csr_matrix(matrix.read(rows), shape=(rows.stop - rows.start, D))[:, chosen].toarray()
+            yield rows, slice(0, D), csr_array(matrix.read(rows), shape=(rows.stop - rows.start, D))
         return
     matrix = _Compressed(X, path, D, N)
     for columns in slices(D, N):
-        here = np.flatnonzero((chosen >= columns.start) & (chosen < columns.stop))
-        block = csc_matrix(matrix.read(columns), shape=(N, columns.stop - columns.start))
-        yield (slice(None), here), block[:, chosen[here] - columns.start].toarray()
+        yield slice(0, N), columns, csc_array(matrix.read(columns), shape=(N, columns.stop - columns.start))
 
 
 class _Compressed:

@@ -10,7 +10,17 @@ from numpy.typing import NDArray
 
 from sasgp.errors import InputError
 
-__all__ = ["Shades", "as_images", "check_shape", "guess_shape", "is_image_shape", "planes"]
+__all__ = [
+    "Shades",
+    "as_images",
+    "check_shape",
+    "flat_images",
+    "guess_shape",
+    "image_shape_of",
+    "is_image_shape",
+    "planes",
+    "same_shape",
+]
 
 Array = NDArray[Any]
 
@@ -20,6 +30,33 @@ CHANNELS = (1, 3, 4)  # grey, RGB, and RGB with opacity
 def is_image_shape(shape: Sequence[int]) -> bool:
     """Whether rows of this shape can be shown as images: (H, W), (C, H, W) or (H, W, C) with C = 1, 3 or 4."""
     return len(shape) == 2 or (len(shape) == 3 and (shape[0] in CHANNELS or shape[2] in CHANNELS))
+
+
+def image_shape_of(X: Any) -> tuple[int, ...] | None:
+    """The shape of one image of X [N, ...], an array or a torch tensor. None if X has two axes or no image's shape."""
+    shape = tuple(int(size) for size in getattr(X, "shape", ()))
+    return shape[1:] if len(shape) > 2 and is_image_shape(shape[1:]) else None
+
+
+def flat_images(X: Any, known: Sequence[int] | None = None) -> Any:
+    """An array [N, ...] as [N, D], and anything else as it is. Nothing is copied if its memory is in that order.
+
+    Raises InputError if its images have another shape than the `known` one: their pixels would be in another order.
+    """
+    if not isinstance(X, np.ndarray) or X.ndim < 3:
+        return X
+    if known is not None and not same_shape(X.shape[1:], known):
+        raise InputError(
+            f"X has images of shape {X.shape[1:]}, but the model's images have shape {tuple(known)}. Put their axes in "
+            "that order, or scale the images.",
+            argument="X",
+        )
+    return X.reshape(len(X), math.prod(X.shape[1:]))
+
+
+def same_shape(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether images of two shapes have their pixels in the same order. A single channel makes no difference."""
+    return [size for size in one if size != 1] == [size for size in other if size != 1]
 
 
 def guess_shape(X: Array) -> tuple[int, ...] | None:

@@ -3,7 +3,8 @@
 import io
 import math
 import struct
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,14 @@ class Dataset:
         Official test split of a named data set.
     labels
         Where y comes from in a file: the name of a column or of an array, or another file. None for a named data set.
+    ids
+        Names of the rows [N], such as the barcodes of cells or the paths of images. None if they have none.
+    metadata
+        More values [N] to colour the rows by, by name: columns of `obs` in a .h5ad file.
+    totals
+        Total of each row over all genes of a .h5ad file, [N], if the file holds counts. X then holds these counts.
+    notes
+        What was changed while reading, one sentence each.
     """
 
     name: str
@@ -48,6 +57,10 @@ class Dataset:
     X_test: NDArray[Any] | None = None
     y_test: NDArray[Any] | None = None
     labels: str | None = None
+    ids: NDArray[Any] | None = None
+    metadata: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    totals: NDArray[np.float64] | None = None
+    notes: tuple[str, ...] = ()
 
 
 def load_named(name: str) -> Dataset:

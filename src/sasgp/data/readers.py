@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sasgp.data.folders import IMAGE_SUFFIXES, SUBFOLDERS, image_files, read_folder
 from sasgp.data.h5ad import read_h5ad
 from sasgp.data.labels import parse_labels
 from sasgp.data.memory import amount, available
@@ -26,7 +27,6 @@ from sasgp.errors import InputError
 __all__ = ["NAMES", "Dataset", "load"]
 
 LABEL_SUFFIXES = (".npy", ".csv", ".tsv", ".txt")
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp")
 
 
 def load(
@@ -37,14 +37,14 @@ def load(
     table: bool | None = None,
     missing: Sequence[str] = (),
 ) -> Dataset:
-    """Load a data set by name, or from a file.
+    """Load a data set by name, from a file, or from a folder of images.
 
     Parameters
     ----------
     source
         One of `NAMES`, or a .npy, .npz, .csv, .tsv, .parquet or .h5ad file. A Path is always a file. An array with
         more than two axes is flattened to [N, D]. From a .npz file, the array `X` is read, or the only array with two
-        or more axes.
+        or more axes. A folder holds images, whose subfolders are their labels; pixels are float32 from 0 to 1.
     labels
         The column that holds the labels: its name, or its place counted from 0 if the file has no header. For .npz
         it is the name of an array, and for .h5ad a column of obs. It can also be a .npy, .csv, .tsv or .txt file with
@@ -70,10 +70,12 @@ def load(
             raise InputError(f"'{source}' has its own labels. Leave out labels='{labels}'.", argument="labels")
         return load_named(source)
     path = Path(source).expanduser()
+    if path.is_dir() and image_files(path):
+        return _load_folder(path, None if labels is None else str(labels))
     _check_file(path, tuple(_READERS), names=NAMES)
     try:
         path.open("rb").close()  # a missing permission is reported here for all types
-        X, y, names, found = _READERS[path.suffix.lower()](path, None if labels is None else str(labels), columns)
+        X, y, names, found, more = _READERS[path.suffix.lower()](path, None if labels is None else str(labels), columns)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
 
@@ -82,10 +84,11 @@ def load(
     if y is not None:
         y = _check_labels(y, len(X), path)
     name = os.fsencode(path.stem).decode("utf-8", "replace")  # it is printed and drawn
-    return Dataset(name, X, y, names or tuple(f"x{d}" for d in range(X.shape[1])), image_shape, labels=found)
+    return Dataset(name, X, y, names or tuple(f"x{d}" for d in range(X.shape[1])), image_shape, labels=found, **more)
 
 
-_Read = tuple[NDArray[Any], NDArray[Any] | None, tuple[str, ...], str | None]
+# X, y, the names of the columns, where the labels are, and other fields of a Dataset
+_Read = tuple[NDArray[Any], NDArray[Any] | None, tuple[str, ...], str | None, dict[str, Any]]
 
 
 def _read_npy(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
@@ -93,7 +96,7 @@ def _read_npy(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
     beside = path.with_suffix(".labels.npy")
     labels = str(beside) if labels is None and beside.is_file() else labels
     y = None if labels is None else _label_file(labels, len(X) if X.ndim else 0, path, [])
-    return X, y, (), labels
+    return X, y, (), labels, {}
 
 
 def _read_npz(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
@@ -118,7 +121,7 @@ def _read_npz(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
         raise _damaged(path, error) from error
     if y is None and labels is not None:
         y = _label_file(labels, len(X) if X.ndim else 0, path, names)
-    return X, y, (), labels
+    return X, y, (), labels, {}
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> tuple[tuple[int, ...], np.dtype[Any], int]:
@@ -150,7 +153,7 @@ def _unpacked(archive: zipfile.ZipFile, name: str, path: Path) -> NDArray[Any]:
 
 
 def _read_columns(path: Path, labels: str | None, columns: Sequence[str] | None) -> _Read:
-    table = read_h5ad(path) if path.suffix.lower() == ".h5ad" else read_table(path)
+    table = read_table(path)
     column = table.guess_label_column(columns or ()) if labels is None else table.find_label_column(labels)
     y = None
     if column is not None:
@@ -158,7 +161,32 @@ def _read_columns(path: Path, labels: str | None, columns: Sequence[str] | None)
     elif labels is not None:
         y = _label_file(labels, table.n_rows, path, table.label_candidates)
     X, names = table.numbers(without=column, only=columns)
-    return X, y, names, column or labels
+    return X, y, names, column or labels, {}
+
+
+def _read_cells(path: Path, labels: str | None, columns: Sequence[str] | None) -> _Read:
+    file = read_h5ad(path)
+    column = file.guess_label_column() if labels is None else file.find_label_column(labels)
+    y = None
+    if column is not None:
+        y = file.labels(column)
+    elif labels is not None:
+        y = _label_file(labels, file.n_rows, path, file.label_candidates)
+    cells = file.cells(columns)
+    more = {"ids": file.ids, "metadata": file.metadata(without=column), "totals": cells.totals}
+    return cells.X, y, cells.genes, column or labels, more
+
+
+def _load_folder(path: Path, labels: str | None) -> Dataset:
+    images = read_folder(path)
+    y, found = images.y, None if images.y is None else SUBFOLDERS
+    if labels is not None:
+        y, found = _label_file(labels, len(images.X), path, []), labels
+    X, shape = images.X.reshape(len(images.X), -1), images.X.shape[1:]
+    y = None if y is None else _check_labels(y, len(X), path)
+    columns = tuple(f"pixel{d}" for d in range(X.shape[1]))
+    name = os.fsencode(path.resolve().name).decode("utf-8", "replace")
+    return Dataset(name, X, y, columns, shape, labels=found, ids=images.ids, notes=images.notes)
 
 
 _READERS = {
@@ -167,7 +195,7 @@ _READERS = {
     ".csv": _read_columns,
     ".tsv": _read_columns,
     ".parquet": _read_columns,
-    ".h5ad": _read_columns,
+    ".h5ad": _read_cells,
 }
 
 
@@ -277,12 +305,8 @@ def _check_file(path: Path, suffixes: tuple[str, ...], names: tuple[str, ...] = 
     """Raise InputError unless `path` is a file of a known type. The message suggests what else may have been meant."""
     known = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
     if path.is_dir():
-        inside = _siblings(path / "any")
-        if 2 * sum(other.suffix.lower() in IMAGE_SUFFIXES for other in inside) > len(inside):
-            raise InputError(
-                f"{path} is a folder of images, which cannot be read. Save them as an array [N, H, W] in a .npy file."
-            )
-        raise InputError(f"{path} is a folder. Name a file in it ({known}).")
+        images = f" A folder is read only if most of its files are images ({', '.join(IMAGE_SUFFIXES)})." * bool(names)
+        raise InputError(f"{path} is a folder. Name a file in it ({known}).{images}")
     if not path.exists():
         siblings = [str(path.with_name(other.name)) for other in _siblings(path) if other.suffix.lower() in suffixes]
         hint = _suggest(str(path), [*names, *siblings])

@@ -3,7 +3,7 @@
 Files of up to 64 MiB are read into memory, and an epoch permutes their rows uniformly. Larger files stay on disk and
 are read in chunks of neighbouring rows. An epoch draws the chunks in random order, one pool at a time, and shuffles the
 rows of each pool. Memory then holds two pools, however many rows there are. docs/large-data.md says what that means for
-files that are sorted.
+files that are sorted. A sparse matrix that would be larger than 64 MiB becomes dense one batch at a time.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sasgp.data.blocks import slices
 from sasgp.data.disk import Chunks, file_reader, read_ahead
+from sasgp.data.sparse import SparseArray
 from sasgp.data.tables.frames import is_frame
 from sasgp.errors import InputError
 
@@ -61,8 +62,8 @@ class ArrayRows:
 
     Parameters
     ----------
-    array : ndarray or DatasetArray [N, D]
-        Any real dtype. A memory map above 64 MiB stays on disk.
+    array : ndarray, DatasetArray or SparseArray [N, D]
+        Any real dtype. A memory map above 64 MiB stays on disk, and a sparse matrix above 64 MiB stays sparse.
     dtype, device
         Dtype and device of the batches.
     indices : Tensor, optional
@@ -74,7 +75,7 @@ class ArrayRows:
         self.tensor: Tensor | None = None
         self._cache: Chunks | None = None
         self.reader = file_reader(array)
-        if isinstance(array, np.memmap) and array.nbytes <= POOL_BYTES:
+        if isinstance(array, np.memmap | SparseArray) and array.nbytes <= POOL_BYTES:
             self.reader, array = None, read_rows(array, slice(0, len(array)))
         if isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
             array = array if array.flags.writeable else array.copy()  # torch has no read-only tensors
@@ -181,7 +182,7 @@ def check_finite(array: Any, name: str = "Input X", columns: Sequence[str] = (),
 
     `first_row` is the number of the array's first row in the data that the user knows.
     """
-    if array.dtype.kind != "f":
+    if array.dtype.kind != "f" or (isinstance(array, SparseArray) and np.isfinite(array.stored).all()):
         return
     count, first = 0, (-1, -1)
     for start, block in row_blocks(array):

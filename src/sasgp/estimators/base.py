@@ -15,6 +15,7 @@ from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
+from sasgp.data.images import image_shape_of
 from sasgp.data.rows import ArrayRows
 from sasgp.data.units import one_unit
 from sasgp.errors import InputError
@@ -48,6 +49,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
 
     history_: list[dict[str, Any]]
     image_shape_: Sequence[int] | None
+    size_factor_: float | None
     batch_size_: int
     encoder_noise_: float
     noise_kind_: Literal["shared", "feature", "local"]
@@ -121,8 +123,11 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         Parameters
         ----------
         X : array-like [N, D]
-            An array, DataFrame, torch tensor or map-style torch Dataset of finite numbers, or a memory map, which stays
-            on disk.
+            An array, DataFrame, torch tensor or map-style torch Dataset of finite numbers; a memory map, which stays on
+            disk; or a sparse matrix, which becomes dense one batch at a time. Images may have their shape, [N, H, W] or
+            [N, C, H, W]: `image_shape_` remembers it. Decoded rows are always [M, D]. From an AnnData object, the
+            highly variable genes are taken if they are marked, and counts become log1p(x m / n), with n the total of
+            the cell and m the median of these: `size_factor_`.
         y : ignored
         checkpoint : path, optional
             A file, or a folder in which checkpoint.pt is written. It is written after every epoch and every three
@@ -137,9 +142,10 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         """
         for name in self._FITTED:  # from an earlier fit
             self.__dict__.pop(name, None)
+        self.size_factor_ = None  # unless X holds counts
         array = check_rows(self, X, reset=True)
         check_settings(self, len(array))
-        self.image_shape_ = check_image_shape(self, array)
+        self.image_shape_ = check_image_shape(self, array, image_shape_of(X))
         return self._fit(X, array, checkpoint=checkpoint, resume=resume, callback=callback)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
@@ -267,6 +273,8 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = [self.dtype]
+        tags.input_tags.sparse = True
+        tags.input_tags.three_d_array = True
         return tags
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from scipy.special import ndtri
 from sklearn.utils.validation import check_is_fitted
-from torch.utils.data import Dataset
 
 from sasgp.data.columns import Columns
+from sasgp.data.images import image_shape_of
 from sasgp.errors import InputError
 from sasgp.estimators.inference import Array, Inference, sinks
 from sasgp.estimators.tables import as_user_frame
@@ -203,10 +203,7 @@ class Decoding(Inference):
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         if X is not None:
-            if not isinstance(X, Dataset) and np.ndim(X) > 2:
-                array = np.asarray(X)
-                image_shape = array.shape[1:] if image_shape is None else image_shape
-                X = array.reshape(len(array), -1)
+            image_shape = image_shape_of(X) if image_shape is None else image_shape
             Z = self.transform(X) if Z is None else Z
             X = check_rows(self, X, reset=False)
         return explore(

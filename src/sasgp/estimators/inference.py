@@ -19,6 +19,7 @@ from sasgp.data.columns import Columns
 from sasgp.data.outputs import Out, Sink
 from sasgp.data.rows import ArrayRows
 from sasgp.errors import InputError
+from sasgp.estimators.cells import log_factors
 from sasgp.estimators.tables import ColumnDensity, table_frame
 from sasgp.estimators.validation import check_count, check_rows, seed_of
 from sasgp.gp.posterior import Predictive
@@ -106,6 +107,7 @@ class Inference(Settings, TransformerMixin):
     posterior_: Any
     embedding_: Array
     n_features_in_: int
+    size_factor_: float | None
     seed_: int
     columns_: Columns | None
     _n_features_out: int
@@ -194,7 +196,7 @@ class Inference(Settings, TransformerMixin):
         refined latent and from the prior. The estimate's exponential is unbiased, so the logarithm is a lower bound on
         average, tighter with more samples. With point latents, or n_samples=0, it is log N(x | m(z*), c(z*) I) at
         z* = transform(x), which measures reconstruction through the latent space. The negative of its mean per feature
-        is the paper's NLPD.
+        is the paper's NLPD. If the model is one of counts and X an AnnData object, it is the log density of the counts.
 
         Parameters
         ----------
@@ -211,7 +213,7 @@ class Inference(Settings, TransformerMixin):
         n_samples = (SCORE_SAMPLES if self.latents == "bayesian" else 0) if n_samples is None else n_samples
         check_count("n_samples", n_samples, 0)
         self._check_bayesian("n_samples", bool(n_samples))
-        posterior = self.posterior_
+        posterior, factors = self.posterior_, log_factors(self, X)
         rows, density = self._rows_and_density(X, posterior)
         seed = self.seed_ if random_state is None else seed_of(random_state)
         epsilon = normal_points(max(1, n_samples), self.n_components_, seed)
@@ -224,7 +226,7 @@ class Inference(Settings, TransformerMixin):
                     log_p = of_block.log_density(X_block, Z)
                 else:
                     log_p = log_evidence(of_block, X_block, Z, F, epsilon)
-                sink.add(log_p.to(self._dtype).numpy(force=True))
+                sink.add(self._of_counts(log_p, X_block, factors, sink.done))
         return sink.result
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -247,6 +249,13 @@ class Inference(Settings, TransformerMixin):
             return ColumnDensity(decoder, columns, columns.values(part))
 
         return rows, following
+
+    def _of_counts(self, log_p: Tensor, X: Tensor, factors: NDArray[np.float64] | None, done: int) -> Array:
+        """Log densities [B] of rows X as they were given: of the counts whose scores they are, if there are factors."""
+        if factors is None:
+            return log_p.to(self._dtype).numpy(force=True)
+        jacobian = torch.as_tensor(factors[done : done + len(X)], device=X.device) - X.double().sum(1)
+        return (log_p.double() + jacobian).to(self._dtype).numpy(force=True)
 
     def _located(
         self,

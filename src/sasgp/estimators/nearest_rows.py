@@ -14,6 +14,7 @@ from sasgp.data.outputs import Out, Sink
 from sasgp.data.rows import ArrayRows
 from sasgp.errors import InputError
 from sasgp.estimators.base import LatentEstimator
+from sasgp.estimators.cells import log_factors
 from sasgp.estimators.inference import SCORE_SAMPLES, Array
 from sasgp.estimators.validation import check_count
 from sasgp.gp.nearest import NearestRows
@@ -130,10 +131,12 @@ class NearestRowsMethods(LatentEstimator):
                 f"Pass n_samples=0 instead of {n_samples}, or leave neighbours out.",
                 argument="n_samples",
             )
+        factors = log_factors(self, X)
         rows, density = self._rows_and_density(X, decoder)
         with Sink(out, (len(rows),), np.dtype(self.dtype)) as sink, torch.no_grad():
             for X_block, Z, _ in self._located(rows, decoder.block_size):
-                sink.add(density(len(X_block)).log_density(X_block, Z).numpy(force=True))
+                log_p = density(len(X_block)).log_density(X_block, Z)
+                sink.add(self._of_counts(log_p, X_block, factors, sink.done))
         return sink.result
 
     def _decoder(self, neighbours: int | None, data: Any) -> Predictive:

@@ -46,6 +46,7 @@ class Persistence(Settings, BaseEstimator):
         "seed_",
         "history_",
         "image_shape_",
+        "size_factor_",
         "_n_features_out",
         "_data_parts",
     )
@@ -257,6 +258,9 @@ def _check_header(path: str | Path, header: Any, tensors: Tensors, cls: type[Per
         raise _wrong(path, "its tensor init is missing")
     if type(fitted["encoder_noise_"]) not in (int, float):
         raise _wrong(path, "its encoder_noise_ is no number")
+    factor = fitted["size_factor_"]
+    if factor is not None and not (type(factor) in (int, float) and 0 < factor < math.inf):
+        raise _wrong(path, "its size_factor_ is no positive number")
 
 
 def _columns(path: str | Path, found: Any, n_features: int) -> tuple[Columns | None, str | None]:

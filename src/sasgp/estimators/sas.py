@@ -53,6 +53,10 @@ class SASGP(AllRows):
         The `noise` used, also if "auto" chose it.
     columns_ : Columns or None
         What the columns of a table were taken for. None if rows are numbers as they are.
+    image_shape_ : tuple or None
+        The shape of a row as an image: the setting's, or that of the array that `fit` was given.
+    size_factor_ : float or None
+        The total that the counts of cells are scaled to, if `fit` was given an AnnData object with counts.
     model_ : torch.nn.Module
         Encoder, kernel and noise as trained.
     posterior_ : Posterior

@@ -10,16 +10,20 @@ from typing import Any
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from sasgp.data.images import check_shape, guess_shape
+from sasgp.data.cells import is_anndata
+from sasgp.data.images import check_shape, flat_images, guess_shape, same_shape
 from sasgp.data.memory import amount, available
 from sasgp.data.rows import DatasetArray, check_finite, row_blocks, take_rows
+from sasgp.data.sparse import SparseArray
 from sasgp.errors import InputError
+from sasgp.estimators.cells import rows_of_cells
 from sasgp.estimators.tables import table_scores
 from sasgp.gp import kernels
 from sasgp.models.settings import NetworkSettings, Settings
@@ -40,13 +44,19 @@ __all__ = [
 def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     """X as a finite two-dimensional array of real numbers. Arrays, memory maps and Datasets are not copied.
 
-    With `reset`, the number and names of the features are stored. Otherwise they must be the same as before. A table
-    becomes its scores (`sasgp.estimators.tables`).
+    Images [N, H, W] or [N, C, H, W] are flattened, and sparse matrices stay sparse. A table becomes its scores
+    (`sasgp.estimators.tables`). With `reset`, the number and names of the features are stored. Otherwise they must be
+    the same as before.
     """
     scores = table_scores(estimator, X, reset=reset)
-    if scores is not None:
-        X = scores
-    elif isinstance(X, Dataset):
+    X = X if scores is None else scores
+    if isinstance(X, Tensor):
+        X = X.numpy(force=True)
+    from_cells = is_anndata(X)
+    if from_cells:
+        X = rows_of_cells(estimator, X, reset=reset)
+    X = flat_images(X, None if reset else getattr(estimator, "image_shape_", None))
+    if isinstance(X, Dataset):
         X = DatasetArray(X)
         if reset:
             estimator.n_features_in_ = X.shape[1]
@@ -57,21 +67,23 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
                 "features as input.",
                 argument="X",
             )
-    elif isinstance(X, Tensor):
-        X = X.numpy(force=True)
     if isinstance(X, DatasetArray) or scores is not None:
         pass
+    elif from_cells:  # whose genes have been compared by name
+        X = check_array(X, dtype="numeric", ensure_all_finite=False, accept_sparse="csr")
     elif isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "fiub" and X.size:
         validate_data(estimator, X, reset=reset, skip_check_array=True)
     else:  # lists, data frames, sparse or empty input: scikit-learn has the messages
-        X = validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False)
+        X = validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False, accept_sparse="csr")
+    X = SparseArray(X) if issparse(X) else X
     if X.dtype.kind == "f" and X.dtype.itemsize > 8 and isinstance(X, np.ndarray):  # torch has no such numbers
         X = X.astype(np.float64)
     if reset and len(X) < 2:
         raise InputError(f"Training needs at least 2 rows, but X has n_samples = {len(X)}. Add rows.", argument="X")
     check_finite(X)
     if X.dtype.kind == "f" and X.dtype.itemsize >= 4:
-        largest = max(float(np.abs(block).max()) for _, block in row_blocks(X))
+        blocks = [X.stored] if isinstance(X, SparseArray) else (block for _, block in row_blocks(X))
+        largest = max(float(np.abs(block).max(initial=0)) for block in blocks)
         if largest > {"float32": 1e17}.get(estimator.dtype, 1e150):  # the sum of squares over a batch must fit
             other = ", or use dtype='float64'" if estimator.dtype == "float32" else ""
             raise InputError(
@@ -155,10 +167,21 @@ def check_settings(settings: Settings, N: int) -> None:
         )
 
 
-def check_image_shape(settings: Settings, X: Any) -> tuple[int, ...] | None:
-    """The shape of rows X [N, D] as images: the setting or, if the encoder needs one, a guess. Otherwise None."""
+def check_image_shape(settings: Settings, X: Any, given: tuple[int, ...] | None = None) -> tuple[int, ...] | None:
+    """The shape of rows X [N, D] as images. None if they are none.
+
+    It is the setting, or the one that the data were `given` in or, if the encoder needs one, a guess.
+    """
     if settings.image_shape is not None:
-        return check_shape(settings.image_shape, X.shape[1])
+        asked = check_shape(settings.image_shape, X.shape[1])
+        if given is not None and not same_shape(asked, given):
+            raise InputError(
+                f"image_shape={asked} is not the shape of the images in X, which is {given}. Leave image_shape out.",
+                argument="image_shape",
+            )
+        return asked
+    if given is not None:
+        return given
     if not (isinstance(settings.encoder, str) and settings.encoder == "conv"):
         return None
     shape = guess_shape(take_rows(X, np.arange(0, len(X), max(1, len(X) // 1000))))
