@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from sasgp.cli.arguments import Flag, Model, app
 from sasgp.cli.loading import feature_names, load_model
 from sasgp.cli.printing import show
+from sasgp.cli.tables import decode_table
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,15 +25,18 @@ def decode(model: Model, latents: Path, /, *, out: Path, std: Annotated[bool, Fl
         A .csv or .npy file with one column per latent dimension. If a .csv file has columns z0, z1, …, only those are
         read.
     out
-        The file to write: .csv, .npy with the means, or .npz with the arrays mean and std.
+        The file to write: .csv, .npy with the means, or .npz with the arrays mean and std. The columns of a table go to
+        a .csv or .parquet file.
     std
         Also write the standard deviation of each value to a .csv file, in columns called …_std. It includes the noise.
+        Of a table also the ends of the 90 % interval of each number, in columns called …_low and …_high, and the
+        probability of each level, in columns called column=level.
     """
     import numpy as np
 
     from sasgp.cli import files
 
-    files.check_suffix(out, (".csv", ".npy", ".npz"), latents)
+    files.check_suffix(out, (".csv", ".npy", ".npz", ".parquet"), latents)
     if std and out.suffix.lower() == ".npy":
         raise InputError(
             "--std needs a file that can hold two arrays, and .npy holds one. Choose .npz or .csv for --out."
@@ -40,6 +44,9 @@ def decode(model: Model, latents: Path, /, *, out: Path, std: Annotated[bool, Fl
     files.check_place(out)
     estimator, run = load_model(model)
     Z = _read_latents(latents, estimator.n_components_)
+    if estimator.columns_ is not None:
+        decode_table(estimator, Z, out, std=std)
+        return
     mean, deviation = estimator.predict(Z, return_std=True)
     with files.replacing(out) as file:
         if out.suffix.lower() == ".npz":

@@ -4,11 +4,12 @@ import json
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from sasgp.cli.arguments import Data, Json, Labels, Model, Refine, app
+from sasgp.cli.arguments import Data, Flag, Json, Labels, Model, Refine, app
 from sasgp.cli.loading import load_data, load_model, rows_to_evaluate, training_rows
 from sasgp.cli.printing import THROUGH, metric_lines, show
+from sasgp.cli.tables import show_by_column
 from sasgp.cli.together import together
 from sasgp.errors import InputError
 
@@ -29,6 +30,7 @@ def evaluate(
     refine: Refine = 0,
     neighbours: int | None = None,
     train: str | None = None,
+    by_column: Annotated[bool, Flag] = False,
     as_json: Json = False,
 ) -> None:
     """Measure how well a model reconstructs data, and how well its latent space separates the labels.
@@ -44,8 +46,10 @@ def evaluate(
     train
         The data that the model was trained on, for --neighbours. By default they are read from where the run and its
         updates found them. After an update, it is one file: the rows that the run was made from, then the new ones.
+    by_column
+        Print also a table with the metrics of each column.
     """
-    from sasgp.evaluation import ReconstructionSums, eight_bit_levels, reconstruction_sums, structure, tidy_labels
+    from sasgp.evaluation import structure, tidy_labels
 
     with together() as processes:
         estimator, run = load_model(model)
@@ -55,37 +59,58 @@ def evaluate(
         X, y, which = rows_to_evaluate(data, dataset, run, known)
         Z = processes.transform(estimator, X, refine)
 
-        levels = eight_bit_levels(X)
-
-        def sums(part: slice) -> Any:
-            return reconstruction_sums(estimator, X[part], Z[part], predict, levels).as_vector()
-
-        total = ReconstructionSums.from_vector(processes.sum(sums, len(X), ReconstructionSums.LENGTH))
+        measured, seen = _measured(estimator, X, Z, predict, processes)
     if not processes.first:
         return
-    result: dict[str, Any] = {"rows": len(X), "which": which, **total.metrics()}
+    result: dict[str, Any] = {"rows": len(X), "which": which, **measured}
     if predict is not None:
         result["nearest_rows"] = neighbours
     y = tidy_labels(y)
     accuracy, how = _accuracy(known, Z, y)
     if accuracy:
         result |= accuracy | {"neighbours": how}
-    result |= structure(X, Z, y)
+    result |= structure(seen, Z, y)
     if as_json:
         sys.stdout.write(json.dumps(result) + "\n")
     else:
         through = f"through the latent space, z refined in {refine} steps" if refine else THROUGH
         through += f", from the {neighbours} nearest training rows" if predict is not None else ""
-        show([(f"{len(X)} rows ({which}), {through}", metric_lines(result, {"knn_1": how}))])
+        show([(f"{len(X)} rows ({which}), {through}", metric_lines(result, {"knn_1": how, "knn_r2_15": how}))])
+        if by_column:
+            show_by_column(result)
+
+
+def _measured(estimator: "SASGP", X: Any, Z: Any, predict: Any, processes: Any) -> tuple[dict[str, Any], Any]:
+    """The metrics of reconstructed rows, of which each process decodes a share, and the rows as distances see them."""
+    from sasgp import evaluation, table_quality
+
+    if estimator.columns_ is not None:
+        columns, values = estimator.columns_, estimator.columns_.values(X)
+
+        def of_table(part: slice) -> Any:
+            return table_quality.table_sums(estimator, values[part], Z[part], predict).as_vector()
+
+        length = len(columns) * len(table_quality.TableSums.FIELDS)
+        total = table_quality.TableSums.from_vector(columns, processes.sum(of_table, len(X), length))
+        found = total.metrics() | {"by_column": total.by_column()}
+        return found, table_quality.standardised(columns, values)
+    levels, scale = evaluation.eight_bit_levels(X), evaluation.feature_scale(estimator, X)
+
+    def sums(part: slice) -> Any:
+        return evaluation.reconstruction_sums(estimator, X[part], Z[part], predict, levels, scale).as_vector()
+
+    vector = processes.sum(sums, len(X), evaluation.ReconstructionSums.LENGTH)
+    found = evaluation.ReconstructionSums.from_vector(vector).metrics()
+    return found if scale is None else found | {"units": "standard deviations"}, X
 
 
 def _accuracy(known: "Embedding | None", Z: Any, y: Any) -> tuple[dict[str, float], str]:
     """Accuracy of nearest neighbours, and in words among which rows they are."""
-    from sasgp.evaluation import are_classes, knn, knn_cross_validated
+    from sasgp.evaluation import knn, knn_cross_validated, tidy_labels
 
     trained = None if known is None else known.only("train").labelled()
-    if trained is not None and are_classes(trained.labels):
-        return knn(trained.Z, trained.labels, Z, y), "neighbours among the run's training rows"
+    if trained is not None and trained.labels is not None and y is not None:
+        return knn(trained.Z, tidy_labels(trained.labels), Z, y), "neighbours among the run's training rows"
     return knn_cross_validated(Z, y), "neighbours among these rows, in 5-fold cross-validation"
 
 
@@ -109,7 +134,7 @@ def _from_nearest_rows(
             "Name them with --train."
         )
     try:
-        predict = partial(estimator.predict, neighbours=neighbours, data=training_rows(estimator, run, source))
+        predict = partial(estimator.predict_scores, neighbours=neighbours, data=training_rows(estimator, run, source))
         predict(estimator.embedding_[:1])  # whatever is wrong is said before the work
     except InputError as error:
         if error.argument == "neighbours":

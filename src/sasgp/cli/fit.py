@@ -15,9 +15,10 @@ from cyclopts import Parameter
 from sasgp.cli import report
 from sasgp.cli.arguments import LINE, Data, Flag, Labels, Open, app, check_seed
 from sasgp.cli.cells import held_out, knows_genes
-from sasgp.cli.fit_options import DEFAULTS, ModelName, Options, Request
+from sasgp.cli.fit_options import AS_FOUND, DEFAULTS, ModelName, Options, Request, TableOptions
 from sasgp.cli.pictures import draw_run, explorer_page, open_page
 from sasgp.cli.printing import show
+from sasgp.cli.tables import as_table, show_columns
 from sasgp.errors import InputError
 from sasgp.training.progress import rank_of_process
 
@@ -56,13 +57,14 @@ def fit(
     overwrite: Annotated[bool, Flag] = False,
     open_: Open = False,
     tensorboard: Annotated[bool, Flag] = False,
+    table: Annotated[TableOptions, Parameter(name="*")] = AS_FOUND,
     options: Annotated[Options, Parameter(name="*")] = DEFAULTS,
 ) -> None:
     """Train a model on data, and write the model, the latents and pictures to a folder.
 
-    DATA may be a .npy (which stays on disk), .npz, .csv, .tsv, .parquet or .h5ad file, or a folder of images, whose
-    subfolders are their labels. The folder OUT gets model.safetensors, embedding.csv, history.jsonl, run.json,
-    latent.png, loss.png and explorer.html.
+    DATA may be a table (.csv, .tsv, .txt, also .gz; .parquet, .feather, .jsonl or .xlsx), whose columns are recognised;
+    a .npy (which stays on disk), .npz or .h5ad file; or a folder of images, whose subfolders are their labels. The
+    folder OUT gets model.safetensors, embedding.csv, history.jsonl, run.json, latent.png, loss.png and explorer.html.
 
     Ctrl-C and SIGTERM finish the current step, save it and stop. A run that was interrupted or killed continues with
     `sasgp fit --resume OUT`, to the same result. Under torchrun, all processes train one model together.
@@ -86,7 +88,7 @@ def fit(
         Write event files to OUT/tensorboard. Needs the package tensorboard.
     """
     command = shlex.join(["sasgp", *LINE])
-    request = Request(data, labels, model, test_fraction, overwrite, tensorboard, options, command)
+    request = Request(data, labels, model, test_fraction, overwrite, tensorboard, table, options, command)
     if resume is not None and out is not None:
         raise InputError("--resume already names the folder of the run. Leave out --out.")
     if resume is not None and not request.given() and _draw_again(resume, open_):
@@ -176,21 +178,26 @@ def _train(request: Request, source: str, out: Path, resumed: bool) -> Trained |
     from sasgp.cli import unfinished
     from sasgp.data import load
 
-    dataset, options = load(source, labels=request.labels), request.options
+    dataset, options = load(source, labels=request.labels, missing=request.table.missing), request.options
 
     # These import torch, and a wrong path should not have to wait for it
     from sasgp.data.images import check_shape
     from sasgp.data.rows import check_finite
+    from sasgp.data.tables import is_frame
 
     if options.image_shape is not None:
         dataset = replace(dataset, image_shape=check_shape(options.image_shape, dataset.X.shape[1]))
     elif options.encoder == "conv":
         options = replace(options, image_shape=dataset.image_shape)
-    estimator = request.estimator(options)
-    check_finite(dataset.X, source, dataset.columns)  # before the shuffle, because it names rows by their place
+    dataset, columns = as_table(dataset, request.table)
+    estimator = request.estimator(replace(options, columns=columns))
+    if not is_frame(dataset.X):
+        check_finite(dataset.X, source, dataset.columns)  # before the shuffle, because it names rows by their place
     seed = check_seed(options.random_state)
     dataset, split, size_factor = held_out(dataset, request.test_fraction, seed)
     first = not rank_of_process()
+    if first:
+        show_columns(split.train.X, columns)
     with unfinished.begun(out, request.as_json(), resumed=resumed) as work:
         start = perf_counter()
         callback = _callback(work, split, tensorboard=request.tensorboard) if first else None

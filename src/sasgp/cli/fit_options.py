@@ -1,6 +1,8 @@
 """What `sasgp fit` is asked for: its options, which are the settings of the estimators, and the request as JSON."""
 
-from dataclasses import dataclass, fields
+import difflib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -10,9 +12,10 @@ from sasgp.cli.arguments import LINE
 from sasgp.errors import InputError
 from sasgp.models.settings import InducingSettings, NetworkSettings, Settings, documented
 
-__all__ = ["DEFAULTS", "ModelName", "Options", "Request"]
+__all__ = ["AS_FOUND", "DEFAULTS", "ModelName", "Options", "Request", "TableOptions"]
 
 ModelName = Literal["sasgp", "gplvm", "bayesian-gplvm", "vae"]
+Several = Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())]
 MODELS = {"sasgp": "SASGP", "gplvm": "GPLVM", "bayesian-gplvm": "BayesianGPLVM", "vae": "VAE"}
 
 
@@ -24,6 +27,7 @@ class Options(NetworkSettings, InducingSettings, Settings):
     random_state: int | None = 0  # a command gives the same result again unless asked not to
     verbose: bool = True
     image_shape: Annotated[tuple[int, ...] | None, Parameter(consume_multiple=True, negative=())] = None
+    columns: Annotated[str, Parameter(parse=False)] = "auto"  # type: ignore[assignment]  # `TableOptions` say it instead
 
 
 def _typeable(kind: Any) -> Any:
@@ -36,6 +40,57 @@ DEFAULTS = Options()
 
 
 @dataclass(frozen=True)
+class TableOptions:
+    """How to read a table.
+
+    Parameters
+    ----------
+    kind
+        What a column holds, such as --kind age=count: real, skewed, count, binary, ordinal, category or date. By
+        default it is recognised, and the report says as what. --kind '*=real' takes all columns as numbers.
+    drop
+        Columns to leave out.
+    only
+        The columns to train on; all others are left out.
+    id
+        The column that names the rows. It goes to embedding.csv and the explorer, and is not trained on.
+    missing
+        Codes of missing cells besides the usual ones (empty, NA, ?, …), such as -999.
+    """
+
+    kind: Several = ()
+    drop: Several = ()
+    only: Several = ()
+    id: str | None = None
+    missing: Several = ()
+
+    def kinds(self, names: Sequence[str]) -> dict[str, str]:
+        """What the columns of a table with these names hold, as far as it was said."""
+        found: dict[str, str] = {}
+        for pair in self.kind:
+            name, equals, kind = pair.rpartition("=")
+            if not equals:
+                raise InputError(f"--kind must be COLUMN=KIND, such as age=count. Got {pair}.")
+            found |= dict.fromkeys(names if name == "*" else [name], kind)
+        if self.only:
+            found |= {name: "drop" for name in names if name not in self.only}
+            found |= {name: found.get(name, "") for name in self.only if name not in names}
+        found |= dict.fromkeys(self.drop, "drop") | ({} if self.id is None else {self.id: "id"})
+        if absent := [name for name in found if name not in names]:
+            close = difflib.get_close_matches(absent[0], names, 1)
+            hint = (
+                f" Did you mean {close[0]}?"
+                if close
+                else f" It has {', '.join(names[:10])}{', …' * (len(names) > 10)}."
+            )
+            raise InputError(f"The table has no column {', '.join(absent)}.{hint}")
+        return found
+
+
+AS_FOUND = TableOptions()
+
+
+@dataclass(frozen=True)
 class Request:
     """What `sasgp fit` was asked for. `command` is the line that was typed."""
 
@@ -45,6 +100,7 @@ class Request:
     test_fraction: float | None
     overwrite: bool
     tensorboard: bool
+    table: TableOptions
     options: Options
     command: str
 
@@ -54,8 +110,11 @@ class Request:
 
         asked = unfinished.request(run, self.given())
         options = {field.name: asked.get(field.name, field.default) for field in fields(Options)}
-        own = {field.name: asked[field.name] for field in fields(Request) if field.name != "options"}
-        return Request(**own | {"overwrite": True, "options": Options(**options)})
+        own = {field.name: asked[field.name] for field in fields(Request) if field.name not in ("options", "table")}
+        said: dict[str, Any] = {field.name: asked[field.name] for field in fields(TableOptions)}
+        table: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+        table = TableOptions(**table)
+        return Request(**own | {"overwrite": True, "table": table, "options": Options(**options)})
 
     def given(self) -> dict[str, Any]:
         """What was typed, with the names and values of `as_json`."""
@@ -67,6 +126,8 @@ class Request:
         from sasgp.data.named import NAMES
 
         own = {field.name: getattr(self, field.name) for field in fields(Request) if field.name != "options"}
+        table = asdict(own.pop("table"))
+        own |= {name: list(value) if isinstance(value, tuple) else value for name, value in table.items()}
         own |= {
             "data": self.data if self.data in NAMES else _absolute(self.data, folder=True),
             "labels": _absolute(self.labels),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sasgp import __version__
 from sasgp.cli.cells import as_scores
+from sasgp.cli.tables import load_table
 from sasgp.cli.together import ALONE, Processes
 from sasgp.errors import InputError
 
@@ -58,7 +59,9 @@ def load_data(source: str, labels: str | None, model: "SASGP", run: "RunFolder")
 
     if labels is None and is_source(run, source):
         labels = run.labels  # the same file has its labels in the same place
-    dataset = as_scores(load(source, labels=labels, columns=run.columns), model.size_factor_, source)
+    if model.columns_ is not None:
+        return load_table(source, labels, model, run)
+    dataset = as_scores(load(source, labels=labels, columns=run.columns, table=False), model.size_factor_, source)
     D, expected = dataset.X.shape[1], model.n_features_in_
     known, there = set(run.columns or ()), set(dataset.columns)
     missing = [name for name in run.columns or () if name not in there]
@@ -164,5 +167,7 @@ def training_rows(model: "SASGP", run: "RunFolder", source: str) -> Any:
 
 def feature_names(run: "RunFolder", model: "SASGP") -> list[str]:
     """The names of the columns that the model was trained on, or x0, x1, … if they are not known."""
+    if model.columns_ is not None:
+        return list(model.columns_.names)
     D = model.n_features_in_
     return list(run.columns) if run.columns is not None and len(run.columns) == D else [f"x{d}" for d in range(D)]

@@ -18,6 +18,9 @@ THROUGH = "through the latent space, z = encoder(x)"
 METRICS = {
     "rmse": ("RMSE", ""),
     "mae": ("MAE", ""),
+    "crps": ("CRPS", "of numbers, in standard deviations; lower is better"),
+    "accuracy": ("accuracy", "of levels: categories, scales, yes or no"),
+    "log_loss": ("log loss", "of levels, nats per cell; lower is better"),
     "nlpd": ("NLPD", "nats per value, may be negative; lower is better"),
     "bits": ("bits per value", "mass of each 8-bit value under its prediction; lower is better"),
     "coverage_50": ("50 % intervals", "share of the values inside them; .50 is calibrated"),
@@ -25,6 +28,7 @@ METRICS = {
     "coverage_99": ("99 % intervals", ""),
     "knn_1": ("1-NN accuracy", ""),
     "knn_15": ("15-NN accuracy", ""),
+    "knn_r2_15": ("15-NN R²", "of the labels, which are measurements; 1 at best"),
     "trustworthiness": ("trustworthiness", "whether neighbours in z are neighbours in x; 1 at best, .5 by chance"),
     "continuity": ("continuity", "whether neighbours in x are neighbours in z"),
     "neighbour_recall": ("15-NN recall", "share of the neighbours in x that are neighbours in z"),
@@ -36,8 +40,12 @@ AT_LENGTH = ("continuity", "neighbour_recall", "silhouette")  # printed by `eval
 
 def metric_lines(values: dict[str, Any], notes: Mapping[str, str | None]) -> list[Line]:
     """One line per metric. `notes` replace the usual ones."""
+    units = f"in {values['units']} of each column" if "units" in values else ""
+    own = {key: "; ".join(filter(None, (units, notes.get(key)))) for key in ("rmse", "mae")}
     return [
-        (name, f"{values[key]:.4f}", notes.get(key) or note) for key, (name, note) in METRICS.items() if key in values
+        (name, f"{values[key]:.4f}", own.get(key) or notes.get(key) or note)
+        for key, (name, note) in METRICS.items()
+        if key in values
     ]
 
 

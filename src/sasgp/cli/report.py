@@ -8,6 +8,7 @@ from sasgp.cli.printing import AT_LENGTH, THROUGH, Line, Section, metric_lines
 
 if TYPE_CHECKING:
     from sasgp.cli.fit_options import Request
+    from sasgp.data.columns import Columns
     from sasgp.data.named import Dataset
     from sasgp.estimators import SASGP
     from sasgp.evaluation import Split
@@ -45,6 +46,7 @@ def run_info(
             "image_shape": None if dataset.image_shape is None else list(dataset.image_shape),
             "columns": list(dataset.columns),
             "labels": asked["labels"],
+            "table": None if estimator.columns_ is None else _found(estimator.columns_),
         },
         "training": {
             "model": type(estimator).__name__,
@@ -55,6 +57,7 @@ def run_info(
             "support_size": getattr(estimator, "support_size_", None),
             "missed_share": getattr(estimator, "missed_share_", None),
             "encoder_noise": estimator.encoder_noise_,
+            "noise_kind": estimator.noise_kind_,
             "epochs": len(estimator.history_),
             "seconds": round(seconds, 2),
             "objective": -estimator.history_[-1]["loss"],
@@ -70,7 +73,7 @@ def summary(info: dict[str, Any], dataset: "Dataset", run: Path) -> list[Section
     data, training, metrics = info["data"], info["training"], info["metrics"]
     which = f"{metrics['rows']} held-out rows" if data["held_out"] else f"{metrics['rows']} training rows"
     components = f"{training['n_components']} component{'s' * (training['n_components'] > 1)}"
-    notes = {"rmse": f"PCA with {components}: {metrics['pca_rmse']:.4f}"}
+    notes = {"rmse": f"PCA with {components}: {metrics['pca_rmse']:.4f}"} if "pca_rmse" in metrics else {}
     if not data["held_out"]:
         notes["knn_1"] = "5-fold cross-validation"
     brief = {name: value for name, value in metrics.items() if name not in AT_LENGTH}
@@ -94,7 +97,7 @@ def _training(data: dict[str, Any], training: dict[str, Any], dataset: "Dataset"
         ("encoder noise", f"{training['encoder_noise']:g}", "standard deviations of the decoder's noise"),
         ("epochs", str(training["epochs"]), f"in {training['seconds']:.1f} seconds"),
         ("objective", f"{training['objective']:.4f}", "nats per value"),
-        ("noise", f"{training['noise']:.4g}", "variance"),
+        ("noise", f"{training['noise']:.4g}", _noise(training["noise_kind"], data["table"] is not None)),
     ]
     if training["support_size"] is not None:
         missed = f"stand for all rows, and miss {training['missed_share']:.2g} of the prior's variance there"
@@ -103,6 +106,18 @@ def _training(data: dict[str, Any], training: dict[str, Any], dataset: "Dataset"
         shares = " ".join(f"{share:.2f}" for share in training["relevance"])
         lines.append(("relevance", shares, "spread of the latents in lengthscales"))
     return lines
+
+
+def _found(columns: "Columns") -> list[dict[str, Any]]:
+    """What each column was taken for, for run.json."""
+    found: list[dict[str, Any]] = columns.as_json()["findings"]
+    return found
+
+
+def _noise(kind: str, is_table: bool) -> str:
+    if kind == "feature":
+        return "variance, on average; a scale for each " + ("column" if is_table else "feature, which differ in units")
+    return "variance" + (", far from the data" if kind == "local" else ", the same for all features")
 
 
 def _labels(asked: str | None, dataset: "Dataset") -> list[Line]:

@@ -233,6 +233,11 @@ class RunFolder:
         return self.info.get("data", {}).get("columns")
 
     @property
+    def findings(self) -> Sequence[Mapping[str, Any]]:
+        """What each column of a table was taken for."""
+        return self.info.get("data", {}).get("table") or ()
+
+    @property
     def name(self) -> str:
         """The name of the data, or of the model's file, for titles."""
         return str(self.info.get("data", {}).get("name", self.model.stem))

@@ -9,6 +9,7 @@ from sasgp.cli.arguments import Model, app
 from sasgp.cli.loading import feature_names, load_model
 from sasgp.cli.pictures import save_figure
 from sasgp.cli.printing import show
+from sasgp.cli.tables import check_table_suffix, write_table
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def sample(
     Parameters
     ----------
     out
-        The file to write: .csv, .npy, or .png with one picture per row if the data are images.
+        The file to write: .csv, .npy, or .png with one picture per row if the data are images. The columns of a table
+        go to a .csv or .parquet file.
     n
         How many rows to generate.
     noise
@@ -44,7 +46,7 @@ def sample(
 
     from sasgp.cli import files
 
-    files.check_suffix(out, (".csv", ".npy", ".png"))
+    files.check_suffix(out, (".csv", ".npy", ".png", ".parquet"))
     files.check_place(out)
     estimator, run = load_model(model)
     kind, shape = out.suffix.lower(), run.image_shape
@@ -53,12 +55,16 @@ def sample(
             f"A .png needs rows that are images, with their shape in the run.json of the run. {model} has none. Choose "
             ".csv or .npy for --out."
         )
+    if estimator.columns_ is not None:
+        check_table_suffix(out)
     _check_memory(estimator, n)
     X = estimator.sample(n, noise=noise, random_state=random_state)
     if kind == ".png" and shape is not None:
         from sasgp import plots
 
         save_figure(plots.contact_sheet(X, shape), out)
+    elif estimator.columns_ is not None:
+        write_table(X, out)
     else:
         with files.replacing(out) as file:
             if kind == ".npy":

@@ -27,7 +27,8 @@ class Dataset:
     name
         Name of the data set, or of the file without its suffix.
     X
-        Observations [N, D] of any real dtype. Data from a .npy file is an np.memmap and stays on disk.
+        Observations [N, D] of any real dtype. Data from a .npy file is an np.memmap and stays on disk. A table whose
+        columns are not numbers of one unit is a polars.DataFrame.
     y
         Labels [N] of any dtype, including text. None if there are no labels.
     columns
@@ -50,11 +51,11 @@ class Dataset:
     """
 
     name: str
-    X: NDArray[Any]
+    X: Any
     y: NDArray[Any] | None
     columns: tuple[str, ...]
     image_shape: tuple[int, ...] | None
-    X_test: NDArray[Any] | None = None
+    X_test: Any = None
     y_test: NDArray[Any] | None = None
     labels: str | None = None
     ids: NDArray[Any] | None = None

@@ -21,7 +21,8 @@ from sasgp.data.h5ad import read_h5ad
 from sasgp.data.labels import parse_labels
 from sasgp.data.memory import amount, available
 from sasgp.data.named import NAMES, Dataset, load_named
-from sasgp.data.tables import LABEL_NAMES, is_number, read_table
+from sasgp.data.tables import LABEL_NAMES, TABLE_SUFFIXES, is_frame, is_number, read_table, table_suffix
+from sasgp.data.units import is_array
 from sasgp.errors import InputError
 
 __all__ = ["NAMES", "Dataset", "load"]
@@ -42,7 +43,8 @@ def load(
     Parameters
     ----------
     source
-        One of `NAMES`, or a .npy, .npz, .csv, .tsv, .parquet or .h5ad file. A Path is always a file. An array with
+        One of `NAMES`, or a .npy, .npz or .h5ad file, or a table: .csv, .tsv, .txt (also .gz), .parquet, .feather,
+        .jsonl or .xlsx. A Path is always a file. An array with
         more than two axes is flattened to [N, D]. From a .npz file, the array `X` is read, or the only array with two
         or more axes. A folder holds images, whose subfolders are their labels; pixels are float32 from 0 to 1.
     labels
@@ -72,15 +74,21 @@ def load(
     path = Path(source).expanduser()
     if path.is_dir() and image_files(path):
         return _load_folder(path, None if labels is None else str(labels))
-    _check_file(path, tuple(_READERS), names=NAMES)
+    _check_file(path, (*_READERS, *TABLE_SUFFIXES), names=NAMES)
     try:
         path.open("rb").close()  # a missing permission is reported here for all types
-        X, y, names, found, more = _READERS[path.suffix.lower()](path, None if labels is None else str(labels), columns)
+        wanted = None if labels is None else str(labels)
+        if table_suffix(path) in TABLE_SUFFIXES:
+            X, y, names, found, more = _read_columns(path, wanted, columns, table, missing)
+        else:
+            X, y, names, found, more = _READERS[path.suffix.lower()](path, wanted, columns)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
 
-    image_shape = X.shape[1:] if X.ndim > 2 else None
-    X = _flat(X, path)
+    image_shape = None
+    if not is_frame(X):
+        image_shape = X.shape[1:] if X.ndim > 2 else None
+        X = _flat(X, path)
     if y is not None:
         y = _check_labels(y, len(X), path)
     name = os.fsencode(path.stem).decode("utf-8", "replace")  # it is printed and drawn
@@ -88,7 +96,7 @@ def load(
 
 
 # X, y, the names of the columns, where the labels are, and other fields of a Dataset
-_Read = tuple[NDArray[Any], NDArray[Any] | None, tuple[str, ...], str | None, dict[str, Any]]
+_Read = tuple[Any, NDArray[Any] | None, tuple[str, ...], str | None, dict[str, Any]]
 
 
 def _read_npy(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
@@ -152,16 +160,25 @@ def _unpacked(archive: zipfile.ZipFile, name: str, path: Path) -> NDArray[Any]:
     return array
 
 
-def _read_columns(path: Path, labels: str | None, columns: Sequence[str] | None) -> _Read:
-    table = read_table(path)
+def _read_columns(
+    path: Path, labels: str | None, columns: Sequence[str] | None, stays: bool | None, missing: Sequence[str]
+) -> _Read:
+    table = read_table(path, missing=missing)
     column = table.guess_label_column(columns or ()) if labels is None else table.find_label_column(labels)
     y = None
     if column is not None:
         y = table.labels(column)
     elif labels is not None:
         y = _label_file(labels, table.n_rows, path, table.label_candidates)
+    notes = {"notes": table.notes}
+    if stays is not False:
+        frame = table.frame.drop(column) if column else table.frame
+        if not frame.width:
+            raise InputError(f"{path} has no column besides the labels. Add columns to train on.")
+        if stays or not is_array(frame):
+            return frame, y, tuple(frame.columns), column or labels, notes
     X, names = table.numbers(without=column, only=columns)
-    return X, y, names, column or labels, {}
+    return X, y, names, column or labels, notes
 
 
 def _read_cells(path: Path, labels: str | None, columns: Sequence[str] | None) -> _Read:
@@ -192,9 +209,6 @@ def _load_folder(path: Path, labels: str | None) -> Dataset:
 _READERS = {
     ".npy": _read_npy,
     ".npz": _read_npz,
-    ".csv": _read_columns,
-    ".tsv": _read_columns,
-    ".parquet": _read_columns,
     ".h5ad": _read_cells,
 }
 

@@ -53,13 +53,13 @@ class Decoding(Inference):
         check_is_fitted(self)
         return self._decode_scores(Z, return_std, out, self.posterior_)
 
-    def predict_proba(self, Z: Any) -> Any:
+    def probabilities(self, Z: Any) -> Any:
         """Probabilities of the levels of each binary, ordinal, count or category column at latents Z [M, Q].
 
         A table whose columns are called column=level.
         """
         check_is_fitted(self)
-        columns = self._table_columns("predict_proba")
+        columns = self._table_columns("probabilities")
         mean, std = self.predict_scores(Z, return_std=True)
         found = columns.probabilities(mean.astype(np.float64), np.square(std, dtype=np.float64))
         import polars as pl

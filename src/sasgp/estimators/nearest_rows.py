@@ -63,6 +63,19 @@ class NearestRowsMethods(LatentEstimator):
         check_is_fitted(self)
         return self._decode(Z, return_std, out, self._decoder(neighbours, data), return_interval)
 
+    def predict_scores(
+        self,
+        Z: Any,
+        return_std: bool = False,
+        *,
+        neighbours: int | None = None,
+        data: Any = None,
+        out: Any = None,
+    ) -> Any:
+        """What `predict` returns, before scores become columns of a table; the same for arrays."""
+        check_is_fitted(self)
+        return self._decode_scores(Z, return_std, out, self._decoder(neighbours, data))
+
     def reconstruct(
         self,
         X: Any,

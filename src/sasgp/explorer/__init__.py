@@ -71,7 +71,7 @@ def explore(
     points = _checked(model, X, Z)
     shown, box = content.shown_rows(len(points)), Box.around(points)
     sample = _sample(model, X, points[shown])
-    names = content.feature_names(feature_names, model.n_features_in_)
+    names = content.feature_names(feature_names, model.n_scores_)
     image = content.image_of(sample, image_shape, guess=feature_names is None)
     coloured = content.columns_of(labels, columns, shown, len(points))
     own = {} if X is None or image is not None else content.feature_columns(X, shown, names)
@@ -96,7 +96,7 @@ def explore(
 def _checked(model: "Decoder", X: Array | None, Z: Array | None) -> Array:
     """The latents [N, Q] that the page shows. X must have a row for each."""
     points = shown_latents(model, Z)
-    expected = (len(points), model.n_features_in_)
+    expected = (len(points), model.n_scores_)
     if X is not None and X.shape != expected:
         raise InputError(
             f"X must have shape [{expected[0]}, {expected[1]}], one row for each latent. Got {X.shape}. Pass the "
@@ -109,7 +109,7 @@ def _checked(model: "Decoder", X: Array | None, Z: Array | None) -> Array:
 def _sample(model: "Decoder", X: Array | None, points: Array) -> Array:
     """About 2000 rows from all parts of the data, which may be on disk; without rows, what is decoded at the points."""
     if X is None:
-        return np.asarray(model.predict(points[:SAMPLE_ROWS]))
+        return np.asarray(model.predict_scores(points[:SAMPLE_ROWS]))
     return take_rows(X, np.arange(0, len(X), max(1, len(X) // SAMPLE_ROWS)))
 
 
@@ -120,6 +120,6 @@ def _pack_observed(
     if X is not None:
         observed = content.Observed.some(X, points, shown, 4 if image is None else 1)
     else:
-        empty = np.empty((0, model.n_features_in_)), np.empty((0, model.n_components_))
+        empty = np.empty((0, model.n_scores_)), np.empty((0, model.n_components_))
         observed = content.Observed(*empty, np.empty(0, np.int64))
     return content.pack_observed(observed, image)

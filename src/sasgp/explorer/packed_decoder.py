@@ -170,7 +170,7 @@ def _grid(model: "Decoder", box: Box) -> Packed:
     few = np.concatenate([std for _, std in decode_grid(model, box.steps([8] * shown))])
     relative = few / few.mean(1, keepdims=True)
     varies = not np.allclose(relative, relative[:1], rtol=1e-3)  # from place to place
-    room = GRID_BYTES / (2 * (1 + varies) * model.n_features_in_)  # for this many points
+    room = GRID_BYTES / (2 * (1 + varies) * model.n_scores_)  # for this many points
     most = GRID_CELLS[shown]
     shrink = min(1.0, (room / math.prod(most)) ** (1 / shown))
     cells = [max(8, int(shrink * n)) for n in most]

@@ -87,9 +87,9 @@ def reconstructions(
     rows = np.asarray(X)
     if rows.ndim != 2 or not len(rows):
         raise InputError(
-            f"X must hold a few rows [N, {model.n_features_in_}]. Got an array of shape {rows.shape}.", argument="X"
+            f"X must hold a few rows [N, {model.n_scores_}]. Got an array of shape {rows.shape}.", argument="X"
         )
-    mean, std = model.predict(model.transform(X) if Z is None else Z, return_std=True)
+    mean, std = model.predict_scores(model.transform(X) if Z is None else Z, return_std=True)
     if image_shape is not None:
         figure = _image_pairs(rows, mean, image_shape)
     else:

@@ -122,7 +122,7 @@ class TableFile:
         return None
 
     def guess_label_column(self, features: Sequence[str] = ()) -> str | None:
-        """A column of text or integers whose name is in `LABEL_NAMES` but not in `features`."""
+        """A column of text or numbers whose name is in `LABEL_NAMES` but not in `features`."""
         import polars as pl
 
         named = [
@@ -132,7 +132,7 @@ class TableFile:
             and name not in features
             and (
                 dtype in (pl.String, pl.Categorical, pl.Enum)
-                or dtype.is_integer()
+                or dtype.is_numeric()
                 or (dtype.is_temporal() and self.as_written is not None)
             )
         ]
