@@ -108,7 +108,7 @@ def check_table_suffix(out: Path) -> None:
     """Raise InputError if a table cannot go to a file of this type."""
     if out.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(
-            f"The model is one of a table, whose columns are not all numbers. Choose .csv or .parquet for --out. Got {out}."
+            f"The model is one of a table, which .csv and .parquet files can hold. Choose one of them. Got --out {out}."
         )
 
 

@@ -112,9 +112,10 @@ class AllRows(EvidenceMethods):
         """Indices of the rows whose latents become positions; with "auto", they may miss this share of the variance."""
         auto, N = self.support_size == "auto", len(Z)
         size = N if self.support_size is None else MOST if auto else int(self.support_size)
-        if (FEW_ROWS if auto else size) >= N:
-            return torch.arange(N, device=Z.device)  # U = Z: the exact Gaussian process
         draw = generator(self.seed_, "support")
+        if (FEW_ROWS if auto else size) >= N:
+            # All rows but those that others express to the last digit: the exact Gaussian process
+            return positions.choose(self.model_.kernel, Z, N, draw).sort().values.to(Z.device)
         some = torch.randperm(N, generator=draw)[: max(positions.CHOSEN_FROM, size)].to(Z.device)
         chosen = positions.choose(self.model_.kernel, Z[some], size, draw, missed if auto else 0.0)
         return some[chosen.to(Z.device)]

@@ -195,6 +195,8 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         self.encoder_noise_ = self._noise_for(len(rows))
         self.noise_kind_ = self._kind_of_noise(array)
         self.model_ = build(self._model_settings(len(rows)), self.n_scores_, self.n_components_)
+        if self.columns_ is not None:
+            self.model_.dither = torch.as_tensor(self.columns_.dither(), dtype=self._dtype, device=self._device)
         if saved is None:
             initialise(self.model_, rows, self._start())
         self.history_ = []

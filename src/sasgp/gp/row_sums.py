@@ -17,12 +17,13 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from sasgp.gp.linalg import NotPositiveDefiniteError, cholesky, inverse, times_upper
+from sasgp.gp.linalg import NotPositiveDefiniteError, cholesky, inverse, lower_times, times_upper, upper_times
 from sasgp.gp.objective import LOG_2PI
 from sasgp.gp.posterior import Posterior, whitened_mean, whitened_root
 
 __all__ = ["RowSums", "condition"]
 
+ROUNDING = 1e-13  # of a kernel matrix's diagonal: pivots below it are not trusted
 ROWS_AT_ONCE = 1024  # a few matrices [B, M] are in memory at a time
 
 
@@ -100,16 +101,8 @@ class RowSums:
         noise = noise.detach().double()
         L_B = self._precision(noise)
         V = torch.cholesky_solve(self.b / noise, L_B)  # (I + S/σ²)⁻¹ b / σ²
-        alpha = whitened_mean(self.L, V)
-        if self.n_rows == len(self.U):
-            # Every row is a position, and TᵀT = (K_UU + σ²I)⁻¹, which is better conditioned than K_UU
-            K = self.L @ self.L.T
-            K.diagonal().add_(noise)
-            root = inverse(cholesky(K))
-        else:
-            root = whitened_root(self.L, L_B)
-        alpha = alpha if scales is None else alpha * scales.detach()
-        return Posterior(self.kernel, noise, self.U, alpha, root, mean, scales)
+        alpha = whitened_mean(self.L, V) * (1 if scales is None else scales.detach())
+        return Posterior(self.kernel, noise, self.U, alpha, whitened_root(self.L, L_B), mean, scales)
 
     def bound(self, noise: Tensor | float) -> float:
         """The lower bound on log p(X|Z) of all rows added so far, with the noise variance σ²."""
@@ -126,14 +119,10 @@ def _factor(K: Tensor) -> Tensor:
 
     Training never needs more than K + σ²I, so such a kernel can be trained, and its decoder must not fail.
     """
-    for jitter in (
-        0.0,
-        1e-14,
-        1e-12,
-    ):  # no noise on this diagonal would hide more
-        L, info = torch.linalg.cholesky_ex(K + jitter * K.diagonal().mean() * torch.eye(len(K)).to(K))
-        if info == 0 and L.diagonal().isfinite().all():
-            return L
+    L, info = torch.linalg.cholesky_ex(K)
+    # A pivot of the size of rounding errors is made of nothing else, and L⁻¹ would multiply them
+    if info == 0 and (L.diagonal().square() > ROUNDING * K.diagonal()).all():
+        return L
     try:
         return cholesky(K)
     except NotPositiveDefiniteError:
@@ -143,10 +132,14 @@ def _factor(K: Tensor) -> Tensor:
         return cholesky(K + 2 * least * torch.eye(len(K), dtype=K.dtype, device=K.device))
 
 
+@torch.no_grad()
 def condition(
     kernel: Kernel, noise: Tensor, Z: Tensor, X: Tensor, mean: Tensor, scales: Tensor | None = None
 ) -> Posterior:
     """The exact Gaussian process given rows X [N, D] at latents Z [N, Q]: every row is a position."""
-    sums = RowSums(kernel, Z, len(mean))
-    sums.add(X - mean if scales is None else (X - mean) / scales, Z)
-    return sums.posterior(noise, mean, scales)
+    # α = (K + σ²I)⁻¹ X          TᵀT = (K + σ²I)⁻¹, which is better conditioned than sums through K⁻¹
+    kernel = deepcopy(kernel).double().requires_grad_(False)
+    K = kernel(Z.double()).to_dense() + noise.detach().double() * torch.eye(len(Z), dtype=torch.float64).to(Z.device)
+    root = inverse(cholesky(K))
+    alpha = upper_times(root, lower_times(root, X.double() - mean.double()))
+    return Posterior(kernel, noise, Z, alpha, root, mean, scales)

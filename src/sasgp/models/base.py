@@ -84,6 +84,9 @@ class LatentModel(nn.Module):
 
     Attributes
     ----------
+    dither : Tensor [D] or None
+        Standard deviation of fresh noise on what the decoder is trained to say, for scores that stand for an interval.
+        It is not part of the state.
     anchor : Anchor or None
         Keeps rows near their places in a layout during training. It is not learned, so it is not part of the state.
     """
@@ -95,6 +98,7 @@ class LatentModel(nn.Module):
         self.encoder = encoder
         self.encoder_noise = encoder_noise
         self.anchor: Anchor | None = None
+        self.dither: Tensor | None = None
 
     @classmethod
     def build(cls, encoder: Encoder, encoder_noise: float, settings: ModelSettings, D: int, Q: int) -> "LatentModel":
@@ -125,6 +129,12 @@ class LatentModel(nn.Module):
     def monitor(self) -> dict[str, float]:
         """Numbers for the progress bar and the history."""
         return {"noise": float(self.feature_noise.detach().mean())}
+
+    def dithered(self, X: Tensor, generator: torch.Generator) -> Tensor:
+        """What the decoder is trained to say of rows X [B, D]."""
+        if self.dither is None:
+            return X
+        return X + self.dither * torch.randn(X.shape, generator=generator, dtype=X.dtype).to(X.device)
 
     def draw_latents(self, X: Tensor, index: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Latents [B, Q] of a batch, and the term that each adds to the objective, [B].

@@ -126,7 +126,9 @@ class InducingModel(SASModel):
         B, D = X.shape
         Z, log_prior = self.draw_latents(X, index, generator)
         Phi, k = self._features(Z)
-        log_p, r = inducing_bound(self.centred(X), Phi, k, self.noise, self.M, self.L_C, n_total)
+        log_p, r = inducing_bound(
+            self.centred(self.dithered(X, generator)), Phi, k, self.noise, self.M, self.L_C, n_total
+        )
         if self.training:
             self._natural_step(Phi.detach(), r.detach(), n_total)
         objective = log_p + n_total / B * log_prior.sum() + self._hyperprior()

@@ -119,7 +119,7 @@ class SASModel(LatentModel):
         A = B if self.active_set_size is None else self.active_set_size
         Z, log_prior = self.draw_latents(X, index, generator)
         K_BA, k = covariances(self.kernel, Z, A)  # [B, A], [B]
-        log_p = sas_estimate(X - self.mean, K_BA, k[A:], self.noise, n_total, self.scales)
+        log_p = sas_estimate(self.dithered(X, generator) - self.mean, K_BA, k[A:], self.noise, n_total, self.scales)
         objective = log_p + n_total / B * log_prior.sum() + self._hyperprior()
         return -objective / (n_total * D)
 

@@ -156,7 +156,7 @@ class VAEModel(LatentModel):
     def forward(self, X: Tensor, index: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
         """The negative ELBO in nats per value, estimated from a batch."""
         Z, log_prior = self.draw_latents(X, index, generator)
-        return -(log_density(X, *self.decoder(Z)) + log_prior).sum() / X.numel()
+        return -(log_density(self.dithered(X, generator), *self.decoder(Z)) + log_prior).sum() / X.numel()
 
     def posterior(self, Z: Tensor | None = None) -> "NetworkPosterior":
         """The decoder as it is now. Z [S, Q] are latents to search from; by default, draws from the prior."""

@@ -56,6 +56,10 @@ class Column:
         """Scores [N, width] of values [N]."""
         raise NotImplementedError
 
+    def unknown(self) -> Array:
+        """Standard deviation [width] of a standard normal score around its target, within the interval of a level."""
+        return np.zeros(self.width)
+
     def log_slope(self, values: Array) -> Array:
         """Log of d score / d value [N], or 0 where the decoder gives probabilities instead of densities."""
         return np.zeros(len(values))
@@ -165,6 +169,9 @@ class Discrete(Column):
         """The score [L] of each level."""
         return self._targets
 
+    def unknown(self) -> Array:
+        return np.array([intervals.spread(np.array(self.cuts))])
+
     @property
     def numeric(self) -> bool:
         """Whether the levels are numbers that an average makes sense of."""
@@ -239,6 +246,9 @@ class Category(Column):
     @property
     def width(self) -> int:
         return len(self.levels)
+
+    def unknown(self) -> Array:
+        return np.array([intervals.spread(np.array([cut])) for cut in self.cuts])
 
     def scores(self, values: Array) -> Array:
         known = ~np.isnan(values)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-__all__ = ["bounds", "cuts", "extended_cuts", "interval_mass", "targets"]
+__all__ = ["bounds", "cuts", "extended_cuts", "interval_mass", "spread", "targets"]
 
 Array = NDArray[np.float64]
 
@@ -55,6 +55,13 @@ def targets(cut: Array) -> Array:
     mass = interval_mass(low, high)
     found: Array = (_phi(low) - _phi(high)) / np.maximum(mass, 1e-300)
     return np.clip(found, np.where(np.isfinite(low), low, -40), np.where(np.isfinite(high), high, 40))
+
+
+def spread(cut: Array) -> float:
+    """The standard deviation of a standard normal around the target of its interval, over all intervals."""
+    # Var[s] = 1 = E[Var[s | interval]] + Var[target]
+    share = interval_mass(*bounds(cut))
+    return float(np.sqrt(max(1 - (share * targets(cut) ** 2).sum(), 0.0)))
 
 
 def interval_mass(low: Array, high: Array) -> Array:

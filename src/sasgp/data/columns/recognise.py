@@ -250,9 +250,9 @@ def _number(present: "pl.Series", kind: str) -> Number:
     found = curved_map(x, "log" if x.min() > 0 else "asinh") if kind == "skewed" else straight_map(x)
     low, high, sd = float(x.min()), float(x.max()), float(x.std())
     temporal = present.dtype.is_temporal()
-    # Predictions stay near what was seen, and do not pass 0 or 1 where values come close to it but never pass
+    # Predictions stay near what was seen. They are not negative if no value is, and shares stay below 1
     span = high - low
-    least = 0.0 if low >= 0 and low < 2 * sd and not temporal else low - span
+    least = max(low - span, 0.0) if low >= 0 and not temporal else low - span
     most = 1.0 if least == 0 and 0.9 < high <= 1 else high + span
     unit = str(present.dtype).partition("(")[0].lower() if temporal else ""
     whole = not temporal and bool((x == np.rint(x)).all())

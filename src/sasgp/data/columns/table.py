@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["Columns"]
 
 Array = NDArray[np.float64]
+# Without noise, the decoder learns that the scores of levels are exact, and is certain of levels that are wrong. With
+# the whole spread of the intervals it is never certain. docs/measurements.md has the table that this was chosen by
+DITHER = 0.4
 _CLASSES: dict[str, type[Column]] = {cls.__name__: cls for cls in (Number, Discrete, Category)}
 
 
@@ -124,6 +127,10 @@ class Columns:
         """Σ log d score / d value [N] over the observed numbers of each row."""
         slopes = (column.log_slope(values[:, place]) for place, column, _ in self.parts())
         return np.sum([np.nan_to_num(slope) for slope in slopes], axis=0)
+
+    def dither(self) -> Array:
+        """Standard deviations [D] of the noise on scores in training: a share of what is unknown within an interval."""
+        return DITHER * np.concatenate([column.unknown() for column in self.columns])
 
     # ------------------------------------------------------------------------------------------------ scores → numbers
 
