@@ -316,12 +316,12 @@ print(total, (peak() - before) / 1024)
 @pytest.mark.skipif(sys.platform == "win32", reason="the module resource is not there")
 @pytest.mark.parametrize("suffix", [".parquet", ".feather"])
 def test_a_large_file_is_never_in_memory_whole(tmp_path, suffix):
-    # 400 000 rows of 50 columns are 160 MB in float64. A block of 32 MB is decoded and copied.
-    column = pl.Series(np.arange(400_000) % 997 + 0.5)
+    # A million rows of 50 columns are 400 MB in float64. A block of 32 MB is decoded, copied and tidied.
+    column = pl.Series(np.arange(10**6) % 997 + 0.5)
     frame = pl.DataFrame([column.alias(f"c{i}") for i in range(50)])
     frame.write_parquet(tmp_path / "t.parquet") if suffix == ".parquet" else frame.write_ipc(tmp_path / "t.feather")
     command = [sys.executable, "-c", WALK, str(tmp_path / f"t{suffix}")]
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     total, megabytes = (float(part) for part in out.split())
     assert total == column.sum()
-    assert megabytes < 130
+    assert megabytes < 200, megabytes

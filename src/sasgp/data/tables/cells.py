@@ -45,14 +45,8 @@ def type_columns(
 ) -> "tuple[list[pl.Series], list[str]]":
     """Give columns of text their types.
 
-    Parameters
-    ----------
-    columns
-        They are taken out of the list one by one, so that the text and the values are never in memory together.
-    decimal_commas
-        Whether numbers may have decimal commas.
-    missing
-        Codes of missing values besides `MISSING`.
+    Numbers may have decimal commas if `decimal_commas`, and `missing` has codes besides `MISSING`. The columns are
+    taken out of the list one by one, so that all text and all values are never in memory together.
 
     Returns
     -------
@@ -86,20 +80,15 @@ def type_columns(
             ambiguous += [column.name] * unclear
         done.append(column)
 
-    if not decimal_commas:
-        mark = "."
-    elif "decimal" in commas.values():
-        mark = ","
-    else:
-        mark = "." if any(column.dtype.is_float() for column in done) else ","
-    rewritten = {}
+    # The decimal mark is a comma if some column is sure of it, or if none has decimal points.
+    sure = decimal_commas and "decimal" in commas.values()
+    mark_is_comma = sure or (decimal_commas and not any(column.dtype.is_float() for column in done))
+    rewritten = {i: _with_points(text) for i, text in by_points.items()} if sure else {}
     for i, kind in commas.items():
-        if kind == "thousands" or (kind == "either" and mark == "."):
+        if kind == "thousands" or (kind == "either" and not mark_is_comma):
             rewritten[i] = done[i].str.replace_all(",", "", literal=True)
         elif decimal_commas:
             rewritten[i] = _with_points(done[i])
-    if "decimal" in commas.values() and decimal_commas:
-        rewritten |= {i: _with_points(text) for i, text in by_points.items()}
     for i, text in rewritten.items():
         if (numbers := _plain(text, codes)).dtype.is_numeric():
             done[i] = sentinels(numbers, missing)
