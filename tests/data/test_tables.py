@@ -299,12 +299,14 @@ def test_rows_and_types_are_known_without_reading(write, monkeypatch):
         assert table.frame.height == 3
 
 
+# The peak of getrusage is inherited from the process that ran the tests; that of /proc begins anew.
 WALK = """
-import resource, sys
+import sys
 from pathlib import Path
 from sasgp.data.tables import read_table
-import polars
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
 table = read_table(Path(sys.argv[1]))
 table.schema
 before = peak()
@@ -313,7 +315,7 @@ print(total, (peak() - before) / 1024)
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="the module resource is not there")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux says how much memory was used")
 @pytest.mark.parametrize("suffix", [".parquet", ".feather"])
 def test_a_large_file_is_never_in_memory_whole(tmp_path, suffix):
     # A million rows of 50 columns are 400 MB in float64. A block of 32 MB is decoded, copied and tidied.
@@ -324,4 +326,4 @@ def test_a_large_file_is_never_in_memory_whole(tmp_path, suffix):
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     total, megabytes = (float(part) for part in out.split())
     assert total == column.sum()
-    assert megabytes < 200, megabytes
+    assert megabytes < {".parquet": 150, ".feather": 280}[suffix]  # polars maps an uncompressed Feather file
