@@ -59,8 +59,9 @@ def fit(
 ) -> None:
     """Train a model on data, and write the model, the latents and pictures to a folder.
 
-    DATA may be a .npy (which stays on disk), .npz, .csv, .tsv, .parquet or .h5ad file. The folder OUT gets
-    model.safetensors, embedding.csv, history.jsonl, run.json, latent.png, loss.png and explorer.html.
+    DATA may be a .npy (which stays on disk), .npz or .h5ad file, or a table: .csv, .tsv, .txt (also .gz), .parquet,
+    .feather, .jsonl or .xlsx. The folder OUT gets model.safetensors, embedding.csv, history.jsonl, run.json,
+    latent.png, loss.png and explorer.html.
 
     Ctrl-C and SIGTERM finish the current step, save it and stop. A run that was interrupted or killed continues with
     `sasgp fit --resume OUT`, to the same result. Under torchrun, all processes train one model together.

@@ -20,7 +20,7 @@ from sasgp.data.h5ad import read_h5ad
 from sasgp.data.labels import parse_labels
 from sasgp.data.memory import amount, available
 from sasgp.data.named import NAMES, Dataset, load_named
-from sasgp.data.tables import LABEL_NAMES, is_number, read_table
+from sasgp.data.tables import LABEL_NAMES, TABLE_SUFFIXES, is_number, read_table, table_suffix
 from sasgp.errors import InputError
 
 __all__ = ["NAMES", "Dataset", "load"]
@@ -35,9 +35,9 @@ def load(source: str | Path, *, labels: str | Path | None = None, columns: Seque
     Parameters
     ----------
     source
-        One of `NAMES`, or a .npy, .npz, .csv, .tsv, .parquet or .h5ad file. A Path is always a file. An array with
-        more than two axes is flattened to [N, D]. From a .npz file, the array `X` is read, or the only array with two
-        or more axes.
+        One of `NAMES`, or a .npy, .npz or .h5ad file, or a table: .csv, .tsv or .txt, also with .gz, .parquet,
+        .feather, .arrow, .jsonl, .ndjson or .xlsx. A Path is always a file. An array with more than two axes is
+        flattened to [N, D]. From a .npz file, the array `X` is read, or the only array with two or more axes.
     labels
         The column that holds the labels: its name, or its place counted from 0 if the file has no header. For .npz
         it is the name of an array, and for .h5ad a column of obs. It can also be a .npy, .csv, .tsv or .txt file with
@@ -60,7 +60,7 @@ def load(source: str | Path, *, labels: str | Path | None = None, columns: Seque
     _check_file(path, tuple(_READERS), names=NAMES)
     try:
         path.open("rb").close()  # a missing permission is reported here for all types
-        X, y, names, found = _READERS[path.suffix.lower()](path, None if labels is None else str(labels), columns)
+        X, y, names, found = _READERS[table_suffix(path)](path, None if labels is None else str(labels), columns)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
 
@@ -68,7 +68,7 @@ def load(source: str | Path, *, labels: str | Path | None = None, columns: Seque
     X = _flat(X, path)
     if y is not None:
         y = _check_labels(y, len(X), path)
-    name = os.fsencode(path.stem).decode("utf-8", "replace")  # it is printed and drawn
+    name = os.fsencode(path.name[: -len(table_suffix(path))]).decode("utf-8", "replace")  # it is printed and drawn
     return Dataset(name, X, y, names or tuple(f"x{d}" for d in range(X.shape[1])), image_shape, labels=found)
 
 
@@ -151,10 +151,7 @@ def _read_columns(path: Path, labels: str | None, columns: Sequence[str] | None)
 _READERS = {
     ".npy": _read_npy,
     ".npz": _read_npz,
-    ".csv": _read_columns,
-    ".tsv": _read_columns,
-    ".parquet": _read_columns,
-    ".h5ad": _read_columns,
+    **dict.fromkeys((*TABLE_SUFFIXES, ".h5ad"), _read_columns),
 }
 
 
@@ -262,7 +259,8 @@ def _label_file(labels: str, n_rows: int, data: Path, columns: Sequence[str]) ->
 
 def _check_file(path: Path, suffixes: tuple[str, ...], names: tuple[str, ...] = ()) -> None:
     """Raise InputError unless `path` is a file of a known type. The message suggests what else may have been meant."""
-    known = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+    shown = [suffix for suffix in suffixes if not suffix.endswith(".gz")]
+    known = f"{', '.join(shown[:-1])} or {shown[-1]}"
     if path.is_dir():
         inside = _siblings(path / "any")
         if 2 * sum(other.suffix.lower() in IMAGE_SUFFIXES for other in inside) > len(inside):
@@ -271,12 +269,12 @@ def _check_file(path: Path, suffixes: tuple[str, ...], names: tuple[str, ...] = 
             )
         raise InputError(f"{path} is a folder. Name a file in it ({known}).")
     if not path.exists():
-        siblings = [str(path.with_name(other.name)) for other in _siblings(path) if other.suffix.lower() in suffixes]
+        siblings = [str(path.with_name(other.name)) for other in _siblings(path) if table_suffix(other) in suffixes]
         hint = _suggest(str(path), [*names, *siblings])
         if names and not path.suffix:
             raise InputError(f"there is no data set or file '{path}'.{hint} Data sets: {', '.join(names)}.")
         raise InputError(f"there is no file '{path}'.{hint or ' Check the path.'}")
-    if path.suffix.lower() not in suffixes:
+    if table_suffix(path) not in suffixes:
         raise InputError(f"{path} has an unknown type. Convert it to {known}.")
     if not path.stat().st_size:
         raise InputError(f"{path} is empty (0 bytes). Save it again.")
