@@ -156,6 +156,7 @@ def test_row_names_of_pandas_and_R(write):
     # write.table of R leaves the cell out of the header; a line that ends in a separator is another thing
     frame = read_table(Path(write("a\tb\nu\t1\t2\nv\t3\t4\n", "r.tsv"))).frame
     assert frame.to_dict(as_series=False) == {"row": ["u", "v"], "a": [1, 3], "b": [2, 4]}
+    assert "line 2 must have 2 cells like the first line, but has 3" in refused(write("a,b\n1,2,\n3,4,\n"))
     words = read_table(Path(write(",name,city\n0,Ann,Rome\n1,Bob,Paris\n"))).frame
     assert words.columns == ["row", "name", "city"]
     pl.DataFrame({"a": [1], "__index_level_0__": ["u"]}).write_parquet("p.parquet")

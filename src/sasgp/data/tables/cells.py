@@ -177,16 +177,14 @@ def _date_or_boolean(text: "pl.Series") -> "tuple[pl.Series, bool]":
     if minutes.null_count() == len(minutes):
         return days[0].alias(text.name), False
     times = minutes.fill_null("00:00") + seconds.fill_null(":00")
-    with_zone = zone.is_not_null() & text.is_not_null()
-    if with_zone.any() and with_zone.sum() < len(text) - text.null_count():
-        return text, False
+    has_zones = zone.null_count() < len(zone)  # then all must have one, or the format does not fit
     written = days[0].dt.to_string("%Y-%m-%dT") + times + zone.fill_null("")
-    form = "%Y-%m-%dT%H:%M:%S%.f" + "%#z" * bool(with_zone.any())
+    form = "%Y-%m-%dT%H:%M:%S%.f" + "%#z" * has_zones
     moments = written.str.to_datetime(form, time_unit="us", strict=False).alias(text.name)
     if not _complete(moments, text):
         return text, False
     # Databases and spreadsheets write days as midnights.
-    midnight = not with_zone.any() and (moments.dt.truncate("1d") == moments).all()
+    midnight = not has_zones and (moments.dt.truncate("1d") == moments).all()
     return (moments.dt.date() if midnight else moments), False
 
 
