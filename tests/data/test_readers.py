@@ -1,5 +1,6 @@
 """Files as data: what is read, what is guessed, and what is said about the rest."""
 
+import gzip
 import os
 import pickle
 import subprocess
@@ -164,6 +165,12 @@ def test_csv_by_example(write, text, columns, rows):
 def test_tsv(write):
     data = load(write("a,1\tb\n1\t2\n", "data.tsv"))
     assert data.columns == ("a,1", "b")
+
+
+def test_compressed_tables(write):
+    data = load(write(gzip.compress(IRIS.encode()), "my.iris.csv.gz"), labels="species")
+    np.testing.assert_array_equal(data.X, [[5.1, 1.4], [7.0, 4.7]])
+    assert data.name == "my.iris"
 
 
 def test_types_are_those_of_the_whole_column(write):
@@ -367,7 +374,9 @@ def test_what_is_no_file(write):
     assert "folder is a folder. Name a file in it (.npy, " in message("folder")
     Path("folder/1.png").write_bytes(b"")
     assert "folder: 2 of 2 images cannot be read: 0.png, 1.png" in message("folder")
-    assert ".npy, .npz, .csv, .tsv, .parquet or .h5ad" in message(write("x", "x.xlsx"))
+    assert ".npy, .npz, .h5ad, .csv, .tsv, .txt, .parquet, .feather, .arrow, .jsonl, .ndjson or .xlsx" in message(
+        write("x", "x.docx")
+    )
     assert "there is no data set or file" in message(
         Path("digits")
     )  # a Path is a file, also when a data set has its name

@@ -156,6 +156,7 @@ def test_row_names_of_pandas_and_R(write):
     # write.table of R leaves the cell out of the header; a line that ends in a separator is another thing
     frame = read_table(Path(write("a\tb\nu\t1\t2\nv\t3\t4\n", "r.tsv"))).frame
     assert frame.to_dict(as_series=False) == {"row": ["u", "v"], "a": [1, 3], "b": [2, 4]}
+    assert "line 2 must have 2 cells like the first line, but has 3" in refused(write("a,b\n1,2,\n3,4,\n"))
     words = read_table(Path(write(",name,city\n0,Ann,Rome\n1,Bob,Paris\n"))).frame
     assert words.columns == ["row", "name", "city"]
     pl.DataFrame({"a": [1], "__index_level_0__": ["u"]}).write_parquet("p.parquet")
@@ -299,12 +300,14 @@ def test_rows_and_types_are_known_without_reading(write, monkeypatch):
         assert table.frame.height == 3
 
 
+# The peak of getrusage is inherited from the process that ran the tests; that of /proc begins anew.
 WALK = """
-import resource, sys
+import sys
 from pathlib import Path
 from sasgp.data.tables import read_table
-import polars
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
 table = read_table(Path(sys.argv[1]))
 table.schema
 before = peak()
@@ -313,15 +316,15 @@ print(total, (peak() - before) / 1024)
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="the module resource is not there")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux says how much memory was used")
 @pytest.mark.parametrize("suffix", [".parquet", ".feather"])
 def test_a_large_file_is_never_in_memory_whole(tmp_path, suffix):
-    # 400 000 rows of 50 columns are 160 MB in float64. A block of 32 MB is decoded and copied.
-    column = pl.Series(np.arange(400_000) % 997 + 0.5)
+    # A million rows of 50 columns are 400 MB in float64. A block of 32 MB is decoded, copied and tidied.
+    column = pl.Series(np.arange(10**6) % 997 + 0.5)
     frame = pl.DataFrame([column.alias(f"c{i}") for i in range(50)])
     frame.write_parquet(tmp_path / "t.parquet") if suffix == ".parquet" else frame.write_ipc(tmp_path / "t.feather")
     command = [sys.executable, "-c", WALK, str(tmp_path / f"t{suffix}")]
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     total, megabytes = (float(part) for part in out.split())
     assert total == column.sum()
-    assert megabytes < 130
+    assert megabytes < {".parquet": 150, ".feather": 280}[suffix]  # polars maps an uncompressed Feather file

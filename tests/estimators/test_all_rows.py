@@ -268,7 +268,7 @@ def test_rows_far_from_all_positions_are_warned_of(X, tmp_path):
 
 def test_few_rows_are_all_positions_and_the_decoder_is_scikit_learns(X):
     model = SASGP(**FAST | {"max_epochs": 100}).fit(X)
-    assert model.support_size_ == len(X)
+    assert model.missed_share_ < 1e-11  # of so smooth a function, some rows say nothing that others do not
     kernel, noise, mean = model.kernel_, model.noise_, model.model_.mean.numpy()
     same = sk.ConstantKernel(kernel.outputscale.item()) * sk.RBF(kernel.base_kernel.lengthscale.item())
     regressor = GaussianProcessRegressor(same, alpha=noise, optimizer=None).fit(model.embedding_, X - mean)
@@ -290,14 +290,14 @@ def test_more_rows_need_fewer_positions_than_rows(many):
     assert model.missed_share_ < 2e-4  # the choice stops at 1e-4 of those it is made from, which are all here
     assert model.sums_.n_rows == len(many)
     exact = SASGP(**FAST | {"support_size": None}).fit(many)
-    assert exact.support_size_ == len(many)
+    assert exact.missed_share_ < 1e-11
     difference = model.predict(model.embedding_) - exact.predict(exact.embedding_)
     assert np.sqrt(np.square(difference).mean()) < 1e-2 * np.sqrt(model.noise_)
 
 
 @pytest.mark.parametrize(("size", "expected"), [(7, 7), (np.int64(7), 7), (1000, 200), (None, 200), ("auto", 200)])
 def test_as_many_positions_as_asked_for(X, size, expected):
-    model = SASGP(**FAST | {"support_size": size}).fit(X)
+    model = SASGP(**FAST | ROUGH | {"support_size": size}).fit(X)
     assert model.support_size_ == len(model.posterior_.Z) == expected
     # Each is the latent of a row, and of another one
     index = [np.flatnonzero((model.embedding_ == u).all(1)) for u in model.posterior_.Z.numpy()]
@@ -305,7 +305,7 @@ def test_as_many_positions_as_asked_for(X, size, expected):
 
 
 def test_the_exact_model_has_every_row_unless_told(X):
-    assert GPLVM(**FAST).fit(X).support_size_ == len(X)
+    assert GPLVM(**FAST, **ROUGH).fit(X).support_size_ == len(X)
     assert GPLVM(**FAST, support_size=30).fit(X).support_size_ == 30
 
 

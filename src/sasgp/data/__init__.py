@@ -3,7 +3,7 @@
     from sasgp.data import load
 
     load("digits")                                      # digits, mnist, fashion-mnist, cifar10, oil-flow
-    load("measurements.csv", labels="species")          # .csv, .tsv, .parquet: `sasgp.data.tables`
+    load("measurements.csv", labels="species")          # text, Parquet, Excel, …: `sasgp.data.tables`
     load("images.npy", labels="classes.txt")            # memory-mapped; [N, 28, 28] becomes [N, 784]
     load("cells.h5ad", labels="cell_type")              # single cells: `sasgp.data.h5ad`
     load("photographs")                                 # a folder of images: `sasgp.data.folders`

@@ -43,10 +43,10 @@ def load(
     Parameters
     ----------
     source
-        One of `NAMES`, or a .npy, .npz or .h5ad file, or a table: .csv, .tsv, .txt (also .gz), .parquet, .feather,
-        .jsonl or .xlsx. A Path is always a file. An array with
-        more than two axes is flattened to [N, D]. From a .npz file, the array `X` is read, or the only array with two
-        or more axes. A folder holds images, whose subfolders are their labels; pixels are float32 from 0 to 1.
+        One of `NAMES`, or a .npy, .npz or .h5ad file, or a table: .csv, .tsv or .txt, also with .gz, .parquet,
+        .feather, .arrow, .jsonl, .ndjson or .xlsx. A Path is always a file. An array with more than two axes is
+        flattened to [N, D]. From a .npz file, the array `X` is read, or the only array with two or more axes. A folder
+        holds images, whose subfolders are their labels; pixels are float32 from 0 to 1.
     labels
         The column that holds the labels: its name, or its place counted from 0 if the file has no header. For .npz
         it is the name of an array, and for .h5ad a column of obs. It can also be a .npy, .csv, .tsv or .txt file with
@@ -91,7 +91,7 @@ def load(
         X = _flat(X, path)
     if y is not None:
         y = _check_labels(y, len(X), path)
-    name = os.fsencode(path.stem).decode("utf-8", "replace")  # it is printed and drawn
+    name = os.fsencode(path.name[: -len(table_suffix(path))]).decode("utf-8", "replace")  # it is printed and drawn
     return Dataset(name, X, y, names or tuple(f"x{d}" for d in range(X.shape[1])), image_shape, labels=found, **more)
 
 
@@ -317,17 +317,18 @@ def _label_file(labels: str, n_rows: int, data: Path, columns: Sequence[str]) ->
 
 def _check_file(path: Path, suffixes: tuple[str, ...], names: tuple[str, ...] = ()) -> None:
     """Raise InputError unless `path` is a file of a known type. The message suggests what else may have been meant."""
-    known = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+    shown = [suffix for suffix in suffixes if not suffix.endswith(".gz")]
+    known = f"{', '.join(shown[:-1])} or {shown[-1]}"
     if path.is_dir():
         images = f" A folder is read only if most of its files are images ({', '.join(IMAGE_SUFFIXES)})." * bool(names)
         raise InputError(f"{path} is a folder. Name a file in it ({known}).{images}")
     if not path.exists():
-        siblings = [str(path.with_name(other.name)) for other in _siblings(path) if other.suffix.lower() in suffixes]
+        siblings = [str(path.with_name(other.name)) for other in _siblings(path) if table_suffix(other) in suffixes]
         hint = _suggest(str(path), [*names, *siblings])
         if names and not path.suffix:
             raise InputError(f"there is no data set or file '{path}'.{hint} Data sets: {', '.join(names)}.")
         raise InputError(f"there is no file '{path}'.{hint or ' Check the path.'}")
-    if path.suffix.lower() not in suffixes:
+    if table_suffix(path) not in suffixes:
         raise InputError(f"{path} has an unknown type. Convert it to {known}.")
     if not path.stat().st_size:
         raise InputError(f"{path} is empty (0 bytes). Save it again.")

@@ -45,14 +45,8 @@ def type_columns(
 ) -> "tuple[list[pl.Series], list[str]]":
     """Give columns of text their types.
 
-    Parameters
-    ----------
-    columns
-        They are taken out of the list one by one, so that the text and the values are never in memory together.
-    decimal_commas
-        Whether numbers may have decimal commas.
-    missing
-        Codes of missing values besides `MISSING`.
+    Numbers may have decimal commas if `decimal_commas`, and `missing` has codes besides `MISSING`. The columns are
+    taken out of the list one by one, so that all text and all values are never in memory together.
 
     Returns
     -------
@@ -86,20 +80,15 @@ def type_columns(
             ambiguous += [column.name] * unclear
         done.append(column)
 
-    if not decimal_commas:
-        mark = "."
-    elif "decimal" in commas.values():
-        mark = ","
-    else:
-        mark = "." if any(column.dtype.is_float() for column in done) else ","
-    rewritten = {}
+    # The decimal mark is a comma if some column is sure of it, or if none has decimal points.
+    sure = decimal_commas and "decimal" in commas.values()
+    mark_is_comma = sure or (decimal_commas and not any(column.dtype.is_float() for column in done))
+    rewritten = {i: _with_points(text) for i, text in by_points.items()} if sure else {}
     for i, kind in commas.items():
-        if kind == "thousands" or (kind == "either" and mark == "."):
+        if kind == "thousands" or (kind == "either" and not mark_is_comma):
             rewritten[i] = done[i].str.replace_all(",", "", literal=True)
         elif decimal_commas:
             rewritten[i] = _with_points(done[i])
-    if "decimal" in commas.values() and decimal_commas:
-        rewritten |= {i: _with_points(text) for i, text in by_points.items()}
     for i, text in rewritten.items():
         if (numbers := _plain(text, codes)).dtype.is_numeric():
             done[i] = sentinels(numbers, missing)
@@ -188,16 +177,14 @@ def _date_or_boolean(text: "pl.Series") -> "tuple[pl.Series, bool]":
     if minutes.null_count() == len(minutes):
         return days[0].alias(text.name), False
     times = minutes.fill_null("00:00") + seconds.fill_null(":00")
-    with_zone = zone.is_not_null() & text.is_not_null()
-    if with_zone.any() and with_zone.sum() < len(text) - text.null_count():
-        return text, False
+    has_zones = zone.null_count() < len(zone)  # then all must have one, or the format does not fit
     written = days[0].dt.to_string("%Y-%m-%dT") + times + zone.fill_null("")
-    form = "%Y-%m-%dT%H:%M:%S%.f" + "%#z" * bool(with_zone.any())
+    form = "%Y-%m-%dT%H:%M:%S%.f" + "%#z" * has_zones
     moments = written.str.to_datetime(form, time_unit="us", strict=False).alias(text.name)
     if not _complete(moments, text):
         return text, False
     # Databases and spreadsheets write days as midnights.
-    midnight = not with_zone.any() and (moments.dt.truncate("1d") == moments).all()
+    midnight = not has_zones and (moments.dt.truncate("1d") == moments).all()
     return (moments.dt.date() if midnight else moments), False
 
 

@@ -8,7 +8,6 @@ import codecs
 import csv
 import gzip
 import io
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -138,12 +137,13 @@ def unpacked(path: Path) -> IO[bytes]:
 
 def unpacked_bytes(path: Path) -> bytes:
     """All of a file, uncompressed. A small compressed file may hold much, so there is a limit."""
-    have = available()
+    have, content = available(), io.BytesIO()
     with unpacked(path) as file:
-        content = file.read(have + 1) if have < sys.maxsize else file.read()
-    if len(content) > have:
-        raise _too_large(path, have)
-    return content
+        while block := file.read(1 << 20):
+            content.write(block)
+            if content.tell() > have:
+                raise _too_large(path, have)
+    return content.getvalue()
 
 
 def _too_large(path: Path, have: int) -> InputError:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["LABEL_NAMES", "TableFile", "TextError", "readable", "source"]
 
 LABEL_NAMES = ("label", "labels", "class", "target", "y")
+MIN_PART, MOST_PARTS = 4, 8  # columns that are read together: few fetches, each of a small share of the file
 MOST_PROBLEMS = 10  # in one message: each may take a walk through the file to say where it is
 
 
@@ -39,7 +41,8 @@ class TableFile:
     ----------
     path
     data
-        What was read, or for files that can be read in parts a plan to read them.
+        What was read. For files that can be read in parts it is a plan to read them, and `tidy` is what to do with a
+        part: a plan that tidies all rows would also read all of them.
     notes
         What the user should know about how the file was read, in sentences.
     separator, has_header, as_written, line
@@ -55,12 +58,13 @@ class TableFile:
     has_header: bool = True
     as_written: Callable[[str], list[str]] | None = None
     line: Callable[[int], int] | None = None
+    tidy: "Callable[[pl.LazyFrame], pl.LazyFrame]" = lambda part: part
 
     @cached_property
     def schema(self) -> "pl.Schema":
         """Names and types of the columns. Nothing else is read."""
         with readable(self.path):
-            return self.data.collect_schema()
+            return self.tidy(self.data.lazy()).collect_schema()
 
     @cached_property
     def n_rows(self) -> int:
@@ -87,7 +91,7 @@ class TableFile:
                 "Save them as a .npy file, which stays on disk."
             )
         with readable(self.path):
-            return self.data.collect()
+            return self.tidy(self.data).collect()
 
     def blocks(self, columns: Sequence[str] | None = None, size: int | None = None) -> Iterator["pl.DataFrame"]:
         """Walk through the rows in order, some at a time. A .parquet or .feather file is never in memory whole.
@@ -101,12 +105,23 @@ class TableFile:
         """
         if columns is not None and (lacking := [name for name in columns if name not in self.schema]):
             raise InputError(f"{self.path} has no column {_listed(lacking)}. It has {_listed(list(self.schema))}.")
-        data = self.data if columns is None else self.data.select(columns)
-        size = size or rows_at_once(len(self.schema) if columns is None else len(columns))
+        names = list(self.schema) if columns is None else list(columns)
+        size = size or rows_at_once(len(names))
         for start in range(0, self.n_rows, size):
             with readable(self.path):
-                block = data.slice(start, size).lazy().collect()
+                block = self._slice(start, size, names)
             yield block
+
+    def _slice(self, start: int, size: int, names: list[str]) -> "pl.DataFrame":
+        """Some rows. All rows may be one group in a file, which polars fetches whole; so columns are read in parts."""
+        import polars as pl
+
+        if isinstance(self.data, pl.DataFrame):
+            return self.data.slice(start, size).select(names)
+        rows = self.tidy(self.data.slice(start, size))
+        width = max(MIN_PART, math.ceil(len(names) / MOST_PARTS))
+        parts = [rows.select(names[i : i + width]).collect() for i in range(0, len(names), width)]
+        return pl.concat(parts, how="horizontal")
 
     @property
     def label_candidates(self) -> tuple[str, ...]:

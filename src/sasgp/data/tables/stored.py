@@ -29,7 +29,7 @@ def read_parquet(path: Path, missing: Sequence[str] = ()) -> TableFile:
     """Open a .parquet file."""
     import polars as pl
 
-    return TableFile(path, tidied(pl.scan_parquet(source(path), glob=False), path, missing))
+    return TableFile(path, pl.scan_parquet(source(path), glob=False), tidy=partial(tidied, what=path, missing=missing))
 
 
 def read_arrow(path: Path, missing: Sequence[str] = ()) -> TableFile:
@@ -41,7 +41,7 @@ def read_arrow(path: Path, missing: Sequence[str] = ()) -> TableFile:
     if magic.startswith(b"FEA1"):
         raise InputError(f"{path} is a Feather file of version 1, which cannot be read. Save it again as version 2.")
     if magic == b"ARROW1":
-        return TableFile(path, tidied(pl.scan_ipc(source(path), glob=False), path, missing))
+        return TableFile(path, pl.scan_ipc(source(path), glob=False), tidy=partial(tidied, what=path, missing=missing))
     return TableFile(path, tidied(pl.read_ipc_stream(path.read_bytes()).lazy(), path, missing).collect())
 
 
