@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from test_readers import message
+from test_readers import load, message
 
-from sasgp.data import labels, load, readers
+from sasgp.data import labels, readers
 from sasgp.data.labels import parse_labels
 from sasgp.data.tables import file
 from sasgp.data.tables.headers import check_names

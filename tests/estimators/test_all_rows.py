@@ -279,6 +279,19 @@ def test_few_rows_are_all_positions_and_the_decoder_is_scikit_learns(X):
     assert_close(std**2, deviation**2 + noise, 1e-8)
 
 
+def test_rows_that_crowd_together_do_not_spoil_the_decoder():
+    # 300 latents in six clusters: K has pivots that are nothing but rounding errors, which L⁻¹ would multiply
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(6, 11))[rng.integers(6, size=300)] + 0.05 * rng.normal(size=(300, 11))).astype(np.float32)
+    model = SASGP(max_epochs=30, random_state=0).fit(X)
+    trained, Z = model.model_, torch.as_tensor(model.embedding_)
+    exact = condition(trained.kernel, trained.noise, Z, torch.as_tensor(X), trained.mean, trained.scales)
+    mean, var = exact.predict(Z)
+    found, std = model.predict(model.embedding_, return_std=True)
+    assert_close(found, mean.numpy(), 1e-5)
+    assert_close(std**2, var.expand_as(mean).numpy(), 1e-5)
+
+
 @pytest.fixture(scope="module")
 def many():
     return rows(800)
@@ -290,7 +303,7 @@ def test_more_rows_need_fewer_positions_than_rows(many):
     assert model.missed_share_ < 2e-4  # the choice stops at 1e-4 of those it is made from, which are all here
     assert model.sums_.n_rows == len(many)
     exact = SASGP(**FAST | {"support_size": None}).fit(many)
-    assert exact.missed_share_ < 1e-11
+    assert exact.missed_share_ < 1e-10
     difference = model.predict(model.embedding_) - exact.predict(exact.embedding_)
     assert np.sqrt(np.square(difference).mean()) < 1e-2 * np.sqrt(model.noise_)
 

@@ -322,7 +322,7 @@ def rows():
 def model(rows):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fit_encoder, "FIT_STEPS", 50)
-        return SASGP(max_epochs=20, random_state=0).fit(rows)
+        return SASGP(max_epochs=20, noise="shared", random_state=0).fit(rows)
 
 
 @torch.no_grad()
@@ -374,7 +374,7 @@ def test_the_model_s_estimates_surround_the_exact_number(model, rows):
 
 
 def test_tables_take_their_own_latents_and_the_exact_model_a_default_size(rows):
-    table = GPLVM(encoder="table", max_epochs=5, random_state=0).fit(rows)
+    table = GPLVM(encoder="table", max_epochs=5, noise="shared", random_state=0).fit(rows)
     found = table.evidence(rows, Z=table.embedding_)
     assert_close(found.mean, expected(table, rows, table.embedding_), 1e-5)
     assert table.evidence(rows, Z=table.embedding_, method="sas", n_estimates=2).active_set_size == 79

@@ -22,7 +22,6 @@ from sasgp.data.labels import parse_labels
 from sasgp.data.memory import amount, available
 from sasgp.data.named import NAMES, Dataset, load_named
 from sasgp.data.tables import LABEL_NAMES, TABLE_SUFFIXES, is_frame, is_number, read_table, table_suffix
-from sasgp.data.units import is_array
 from sasgp.errors import InputError
 
 __all__ = ["NAMES", "Dataset", "load"]
@@ -172,6 +171,8 @@ def _read_columns(
         y = _label_file(labels, table.n_rows, path, table.label_candidates)
     notes = {"notes": table.notes}
     if stays is not False:
+        from sasgp.data.units import is_array
+
         frame = table.frame.drop(column) if column else table.frame
         if not frame.width:
             raise InputError(f"{path} has no column besides the labels. Add columns to train on.")

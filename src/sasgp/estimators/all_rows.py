@@ -115,7 +115,7 @@ class AllRows(EvidenceMethods):
         draw = generator(self.seed_, "support")
         if (FEW_ROWS if auto else size) >= N:
             # All rows but those that others express to the last digit: the exact Gaussian process
-            return positions.choose(self.model_.kernel, Z, N, draw).sort().values.to(Z.device)
+            return positions.choose(self.model_.kernel, Z, N, draw).to(Z.device)
         some = torch.randperm(N, generator=draw)[: max(positions.CHOSEN_FROM, size)].to(Z.device)
         chosen = positions.choose(self.model_.kernel, Z[some], size, draw, missed if auto else 0.0)
         return some[chosen.to(Z.device)]

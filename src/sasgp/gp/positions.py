@@ -28,7 +28,7 @@ def choose(kernel: Kernel, Z: Tensor, size: int, draw: torch.Generator, missed: 
     """
     kernel, Z = deepcopy(kernel).double(), Z.double()
     left = kernel(Z, diag=True).cpu().clone()  # of the prior's variance at each row, given the positions so far
-    total, rounding = left.sum(), 1e-12 * left
+    total, rounding = left.sum(), 1e-14 * left
     chosen: list[int] = []
     F = left.new_zeros(min(size, len(Z)), len(Z))  # rows of the Cholesky factor of K, in the order of the choice
     while len(chosen) < len(F) and left.sum() > missed * total:

@@ -23,7 +23,7 @@ from sasgp.gp.posterior import Posterior, whitened_mean, whitened_root
 
 __all__ = ["RowSums", "condition"]
 
-ROUNDING = 1e-13  # of a kernel matrix's diagonal: pivots below it are not trusted
+ROUNDING = 1e-15  # of a kernel matrix's diagonal: pivots below it are not trusted
 ROWS_AT_ONCE = 1024  # a few matrices [B, M] are in memory at a time
 
 
