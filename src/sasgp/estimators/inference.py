@@ -18,6 +18,7 @@ from torch import Tensor
 from sasgp.data.columns import Columns
 from sasgp.data.outputs import Out, Sink
 from sasgp.data.rows import ArrayRows
+from sasgp.data.tables import read_frame
 from sasgp.errors import InputError
 from sasgp.estimators.cells import log_factors
 from sasgp.estimators.tables import ColumnDensity, table_frame
@@ -273,7 +274,7 @@ class Inference(Settings, TransformerMixin):
 
         def following(n: int) -> Predictive:
             nonlocal done
-            part, done = frame[done : done + n], done + n
+            part, done = read_frame(frame[done : done + n]).frame, done + n
             return ColumnDensity(decoder, columns, columns.values(part))
 
         return rows, following
