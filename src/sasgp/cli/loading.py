@@ -162,7 +162,15 @@ def training_rows(model: "SASGP", run: "RunFolder", source: str) -> Any:
     X = X[:N] if (rows == np.arange(N)).all() else take_rows(X, rows)  # no copy of what is on disk
     if not n_added:
         return X
-    return np.concatenate([X, *(load_data(update["file"], None, model, run).X for update in run.updates)])
+    parts = [X, *(load_data(update["file"], None, model, run).X for update in run.updates)]
+    if model.columns_ is None:
+        return np.concatenate(parts)
+
+    import polars as pl
+
+    from sasgp.data.tables import read_frame
+
+    return pl.concat([read_frame(part).frame.select(model.columns_.names) for part in parts], how="vertical_relaxed")
 
 
 def feature_names(run: "RunFolder", model: "SASGP") -> list[str]:
