@@ -25,7 +25,7 @@ class Decoder:
         self, kernel, *, Q=2, D=6, S=60, N=200, noise=0.02, low=0.0, high=1.0, seed=0, scales=None, local=False
     ):
         draw = np.random.default_rng(seed)
-        self.n_components_, self.n_features_in_ = Q, D
+        self.n_components_, self.n_features_in_, self.n_scores_, self.columns_ = Q, D, D, None
         self.embedding_ = draw.normal(size=(N, Q)).astype(np.float32)
         waves = np.sin(1.5 * self.embedding_ @ draw.normal(size=(Q, D)) + draw.uniform(0, 6, D)) / 2 + 0.5
         self.X = (low + (high - low) * np.clip(waves + 0.05 * draw.normal(size=(N, D)), 0, 1)).astype(np.float32)
@@ -43,6 +43,8 @@ class Decoder:
     def predict(self, Z, return_std=False):
         mean, var = self.posterior_.predict(torch.as_tensor(np.asarray(Z), dtype=torch.float32))
         return (mean.numpy(), var.sqrt().expand_as(mean).numpy()) if return_std else mean.numpy()
+
+    predict_scores = predict
 
 
 class OwnKernel(RBFKernel):
