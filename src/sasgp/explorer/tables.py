@@ -76,11 +76,17 @@ def _description(column: Column, values: Array) -> Packed:
 
 
 def _scale(column: Column, values: Array) -> Packed:
-    """How numbers are written, and their range."""
+    """How numbers are written, and their range. If all are missing, it is that of 95 % of the training values."""
     known = values[np.isfinite(values)]
-    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+    if not len(known):
+        known = np.concatenate([column.quantile(np.zeros((1, 1)), np.ones((1, 1)), p) for p in (0.025, 0.975)])
     number = isinstance(column, Number)
-    return {"low": low, "high": high, "unit": column.unit if number else "", "whole": column.whole if number else True}
+    return {
+        "low": float(known.min()),
+        "high": float(known.max()),
+        "unit": column.unit if number else "",
+        "whole": column.whole if number else True,
+    }
 
 
 def _finite(limit: float) -> float | None:
@@ -94,7 +100,9 @@ def _names(column: Discrete | Category) -> list[str]:
 def colours(columns: Columns, values: Array, most_bytes: int, most_classes: int) -> Mapping[str, Packed]:
     """The columns to colour rows by, given their cells [N, C], as many as there is room for."""
     most = most_bytes // (8 * max(1, len(values)))
-    return {column.name: _colour(column, values[:, place], most_classes) for place, column, _ in [*columns.parts()][:most]}
+    return {
+        column.name: _colour(column, values[:, place], most_classes) for place, column, _ in [*columns.parts()][:most]
+    }
 
 
 def _colour(column: Column, values: Array, most_classes: int) -> Packed:
@@ -120,4 +128,6 @@ def _colour(column: Column, values: Array, most_classes: int) -> Packed:
         "classes": classes,
         "others": bool(others) + bool(missing.any()),
         "codes": pack(codes, "uint8"),
+        "levels": names,
+        "cells": pack(np.where(missing, -1, values), "int32"),  # for exports, where no level is one of many
     }

@@ -237,12 +237,12 @@ def _writer(column: Any, values: Array) -> Any:
     decimals = max(0, -math.floor(math.log10(spread / 100))) if spread else 2
     whole = not isinstance(column, Number) or column.whole
     decimals = min(decimals, 1) if whole else decimals
-    curved = isinstance(column, Number) and column.map.base != "identity"
+    wide = isinstance(column, Number) and column.map.base != "identity" and known.max() > 100 * np.abs(known).min()
 
     def text(value: float) -> str:
-        if abs(value) >= 1e7 or decimals > 6 or (curved and not whole):
-            return f"{value:.3g}"
-        return f"{value:.{decimals}f}"
+        if whole and value % 1 == 0:
+            return f"{value:.0f}"
+        return f"{value:.3g}" if abs(value) >= 1e7 or decimals > 6 or wide else f"{value:.{decimals}f}"
 
     return text
 

@@ -81,11 +81,11 @@ function timeText(seconds, unit, exact = false) {
 // A number of a column that reaches from low to high: decimals that matter there, and hardly any for whole numbers
 function numberText(value, { low, high, whole, unit, map }) {
   if (Number.isNaN(value)) return "missing";
-  if (unit) return timeText(value, unit);
+  if (unit) return timeText(value, unit === "datetime" && high - low > 10 * 86400 ? "date" : unit);
   const size = Math.abs(value);
   const range = high - low || Math.abs(high) || 1;
   let decimals = Math.max(0, -Math.floor(Math.log10(range / 200)));
-  if (whole) decimals = size < 10 || range < 20 ? Math.min(decimals, 1) : 0;
+  if (whole) decimals = value % 1 === 0 ? 0 : size < 10 || range < 20 ? Math.min(decimals, 1) : 0;
   else if (map && map.base !== "identity" && size > 0) decimals = Math.max(0, 2 - Math.floor(Math.log10(size)));
   if (size >= 1e7 || decimals > 8) return digits(value);
   const text = value.toFixed(decimals);

@@ -20,6 +20,7 @@ class App {
       ...column,
       codes: column.codes && (await unpack(column.codes)),
       values: column.values?.data && (await unpack(column.values)),
+      cells: column.cells && (await unpack(column.cells)),
     })));
     app.column = app.columns[0];
     app.table = readTable(page.table);
@@ -238,7 +239,10 @@ class App {
   csv() {
     const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
     const number = (value, { unit }) => (unit ? timeText(value, unit, true) : String(Number(value.toPrecision(this.table ? 15 : 9))));
-    const value = (column, i) => (column.classes ? column.classes[column.codes[i]] : Number.isNaN(column.values[i]) ? "" : number(column.values[i], column));
+    const value = (column, i) => {
+      if (column.cells) return column.levels[column.cells[i]] ?? ""; // of a missing cell, -1
+      return column.classes ? column.classes[column.codes[i]] : Number.isNaN(column.values[i]) ? "" : number(column.values[i], column);
+    };
     // Labels and additional columns, but of the columns of an array only the one that is shown
     const columns = this.columns.filter((column) => this.table || !this.page.features.includes(column.name) || column === this.column);
     const head = ["row", ...Array.from({ length: this.Q }, (_, q) => `z${q}`), ...columns.map((column) => column.name)];

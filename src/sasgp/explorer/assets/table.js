@@ -33,6 +33,7 @@ class Block {
     const missing = Number.isNaN(seen.cell);
     this.own.textContent = missing ? `missing; imputed ${this.read(this.column.read(seen.there))}` : this.column.own(seen.cell);
     this.own.classList.toggle("imputed", missing);
+    this.own.classList.toggle("long", this.own.textContent.length > 12);
     this.own.title = this.own.textContent;
   }
 }
@@ -87,7 +88,7 @@ class LevelBlock extends Block {
   }
 
   read({ code, shares }) {
-    return `${this.column.text(code)} ${percent(shares[code])}`;
+    return `${this.column.text(code)}, ${percent(shares[code])}`;
   }
 
   // The levels that have a bar: all, or the most probable, or of an order those around the median
