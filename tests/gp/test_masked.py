@@ -188,7 +188,7 @@ def test_float32_has_the_gradient_of_float64(rng):
     for limit in (0.0, np.inf):
         found = {}
         for dtype in (torch.float32, DOUBLE):
-            inputs = [t.to(dtype).requires_grad_() for t in (K_BA, k_RR, NOISE / 10)]
+            inputs = [t.to(dtype).detach().requires_grad_() for t in (K_BA, k_RR, NOISE / 10)]
             masked_estimate(X.to(dtype), *inputs, 300, exact_work=limit).backward()
             found[dtype] = [t.grad for t in inputs]
         for single, double in zip(found[torch.float32], found[DOUBLE], strict=True):

@@ -177,7 +177,7 @@ def _train(request: Request, source: str, out: Path, resumed: bool) -> Trained |
 
     # These import torch, and a wrong path should not have to wait for it
     from sasgp.data.images import check_shape
-    from sasgp.data.rows import check_finite
+    from sasgp.data.rows import check_values
     from sasgp.evaluation import hold_out
 
     if options.image_shape is not None:
@@ -185,7 +185,7 @@ def _train(request: Request, source: str, out: Path, resumed: bool) -> Trained |
     elif options.encoder == "conv":
         options = replace(options, image_shape=dataset.image_shape)
     estimator = request.estimator(options)
-    check_finite(dataset.X, source, dataset.columns)  # before the shuffle, because it names rows by their place
+    check_values(dataset.X, source, dataset.columns)  # before the shuffle, because it names rows by their place
     seed = check_seed(options.random_state)
     split = hold_out(dataset, request.test_fraction, seed)
     first = not rank_of_process()

@@ -14,13 +14,14 @@ import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from torch import nn
 
 from sasgp.data.rows import ArrayRows
 from sasgp.errors import InputError
 from sasgp.estimators.callbacks import Callback
-from sasgp.estimators.decoding import Decoding
+from sasgp.estimators.imputation import Imputation
 from sasgp.estimators.persistence import Persistence
-from sasgp.estimators.validation import check_image_shape, check_rows, check_settings, seed_of
+from sasgp.estimators.validation import check_image_shape, check_missing, check_rows, check_settings, seed_of
 from sasgp.gp.posterior import Predictive
 from sasgp.models.base import LatentModel, ModelSettings
 from sasgp.models.build import auto_noise, build
@@ -39,7 +40,7 @@ __all__ = ["LatentEstimator"]
 Array = NDArray[np.floating[Any]]
 
 
-class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class LatentEstimator(Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A latent space, with an encoder into it and a decoder out of it."""
 
     _MODEL: ClassVar[type[LatentModel]]
@@ -49,6 +50,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
     image_shape_: Sequence[int] | None
     batch_size_: int
     encoder_noise_: float
+    missing_share_: float = 0.0
     _data_parts: list[Any]  # the number of rows and the fingerprint of the training data, and of each update
 
     # ------------------------------------------------------------------------------------------------ a class's own
@@ -86,6 +88,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
             encoder_noise=self.encoder_noise_,
             n_rows=n_rows,
             image_shape=self.image_shape_,
+            missing=self.missing_share_,
             dtype=self._dtype,
             device=self._device,
         )
@@ -113,7 +116,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         ----------
         X : array-like [N, D]
             An array, DataFrame, torch tensor or map-style torch Dataset of finite numbers, or a memory map, which stays
-            on disk.
+            on disk. Missing values are NaN; each row must have at least one value.
         y : ignored
         checkpoint : path, optional
             A file, or a folder in which checkpoint.pt is written. It is written after every epoch and every three
@@ -129,6 +132,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         for name in self._FITTED:  # from an earlier fit
             self.__dict__.pop(name, None)
         array = check_rows(self, X, reset=True)
+        self.missing_share_ = check_missing(self, array)
         check_settings(self, len(array))
         self.image_shape_ = check_image_shape(self, array)
         return self._fit(X, array, checkpoint=checkpoint, resume=resume, callback=callback)
@@ -247,16 +251,18 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
     def _held_out_loss(self, rows: ArrayRows, held_out: ArrayRows) -> float:
         """Negative log density per value of rows that training does not see."""
         posterior = self._interim_posterior(rows)
-        total = 0.0
+        total = n_values = 0.0
         for X in held_out.blocks(posterior.block_size):
             total -= float(posterior.log_density(X, self.model_.encoder.position(X)).sum())
-        return total / (len(held_out) * self.n_features_in_)
+            n_values += float((~X.isnan()).sum()) if self.missing_share_ else X.numel()
+        return total / n_values
 
     # ------------------------------------------------------------------------------------------------ attributes
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = [self.dtype]
+        tags.input_tags.allow_nan = not isinstance(self.encoder, nn.Module)
         return tags
 
 

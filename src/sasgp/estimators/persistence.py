@@ -40,6 +40,7 @@ class Persistence(Settings, BaseEstimator):
         "n_features_in_",
         "batch_size_",
         "encoder_noise_",
+        "missing_share_",
         "seed_",
         "history_",
         "image_shape_",
@@ -211,6 +212,8 @@ def _check_header(path: str | Path, header: Any, tensors: Tensors, cls: type[Per
         raise _wrong(path, "its feature names are missing")
     if not isinstance(settings, dict) or settings.keys() != cls().get_params(deep=False).keys():
         raise _wrong(path, "its settings are not those of the model")
+    if isinstance(fitted, dict):
+        fitted.setdefault("missing_share_", 0.0)  # files from before missing values were allowed
     if not isinstance(fitted, dict) or fitted.keys() != set(cls._SAVED):
         raise _wrong(path, "what fit decided is incomplete")
     for name, choices in CHOICES.items():
@@ -245,6 +248,8 @@ def _check_header(path: str | Path, header: Any, tensors: Tensors, cls: type[Per
         raise _wrong(path, "its tensor init is missing")
     if type(fitted["encoder_noise_"]) not in (int, float):
         raise _wrong(path, "its encoder_noise_ is no number")
+    if type(fitted["missing_share_"]) is not float or not 0 <= fitted["missing_share_"] < 1:
+        raise _wrong(path, "its missing_share_ is no share")
 
 
 def _check_shapes(path: str | Path, settings: ModelSettings, D: int, Q: int, state: Tensors) -> None:

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 
 from sasgp.data.images import check_shape, guess_shape
 from sasgp.data.memory import amount, available
-from sasgp.data.rows import DatasetArray, check_finite, row_blocks, take_rows
+from sasgp.data.rows import DatasetArray, check_values, row_blocks, take_rows
 from sasgp.errors import InputError
 from sasgp.gp import kernels
 from sasgp.models.settings import NetworkSettings, Settings
@@ -30,6 +30,7 @@ __all__ = [
     "check_evidence",
     "check_image_shape",
     "check_latents",
+    "check_missing",
     "check_rows",
     "check_settings",
     "seed_of",
@@ -37,8 +38,9 @@ __all__ = [
 
 
 def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
-    """X as a finite two-dimensional array of real numbers. Arrays, memory maps and Datasets are not copied.
+    """X as a two-dimensional array of real numbers. Arrays, memory maps and Datasets are not copied.
 
+    Missing values are NaN. All others must be finite, and each row must have at least one.
     With `reset`, the number and names of the features are stored. Otherwise they must be the same as before.
     """
     if isinstance(X, Dataset):
@@ -64,9 +66,10 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
         X = X.astype(np.float64)
     if reset and len(X) < 2:
         raise InputError(f"Training needs at least 2 rows, but X has n_samples = {len(X)}. Add rows.", argument="X")
-    check_finite(X)
+    missing = check_values(X)
     if X.dtype.kind == "f" and X.dtype.itemsize >= 4:
-        largest = max(float(np.abs(block).max()) for _, block in row_blocks(X))
+        sizes = (np.abs(block) for _, block in row_blocks(X))
+        largest = max(float(np.nanmax(size) if missing else size.max()) for size in sizes)
         if largest > {"float32": 1e17}.get(estimator.dtype, 1e150):  # the sum of squares over a batch must fit
             other = ", or use dtype='float64'" if estimator.dtype == "float32" else ""
             raise InputError(
@@ -75,6 +78,18 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
                 argument="X",
             )
     return X
+
+
+def check_missing(settings: Settings, X: Any) -> float:
+    """The share of the values of rows X that are missing."""
+    missing = check_values(X)
+    if missing and isinstance(settings.encoder, nn.Module):
+        raise InputError(
+            f"An encoder of your own reads complete rows, but {missing} values of X are missing. Use encoder='network', "
+            "'conv' or 'table', or fill in the values.",
+            argument="encoder",
+        )
+    return missing / (len(X) * X.shape[1])
 
 
 def check_latents(estimator: Any, Z: Any) -> Tensor:

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from sasgp.gp.linalg import cholesky, cholesky_each, inverse, lower_times, times_lower, times_upper, upper_times
-from sasgp.gp.objective import LOG_2PI, sas_estimate
+from sasgp.gp.objective import LOG_2PI, check_first_derivative, sas_estimate
 
 __all__ = ["EXACT_WORK", "masked_estimate", "masked_solve", "patterns"]
 
@@ -136,6 +136,7 @@ class _ByPattern(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        check_first_derivative()
         quadratic, seen, K_BA, L_inv, V, c, alpha, r, scales, found, which, n = ctx.saved_tensors  # type: ignore[attr-defined]
         w, A = ctx.w, K_BA.shape[1]  # type: ignore[attr-defined]
         c_d = c.T[:, which]
@@ -227,6 +228,7 @@ class _Filled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        check_first_derivative()
         quadratic, seen, K_BA, noise, L_inv, M_inv, V, c, alpha, r, rho, n, e, scales = ctx.saved_tensors  # type: ignore[attr-defined]
         w, A, D = ctx.w, K_BA.shape[1], seen.shape[1]  # type: ignore[attr-defined]
         # G = ∂L̂/∂m = w r/c          g = ∂L̂/∂c = −½ w (n/c − e/c²)          β_d = K_d⁻¹ K_AR G_d
