@@ -196,7 +196,7 @@ def check_values(array: Any, name: str = "Input X", columns: Sequence[str] = (),
         called = f" ('{columns[first[1]]}')" if columns else ""
         raise InputError(
             f"{name} contains {infinite} infinite value{'s' * (infinite > 1)}, the first (inf) in row "
-            f"{first_row + first[0]}, column {first[1]}{called}, counted from 0. All values must be finite, or NaN where "
+            f"{first_row + first[0]}, column {first[1]}{called}, counted from 0. All values must be finite, or NaN if "
             "they are missing: correct them, or set them to NaN."
         )
     if empty:

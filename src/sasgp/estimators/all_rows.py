@@ -92,9 +92,7 @@ class AllRows(EvidenceMethods):
             self._shorten_lengthscales(rows, Z, ranks)
         self.sums_ = self._sums(rows, Z, ranks)
         masked = self.missing_share_ > 0
-        self.residual_sums_ = (
-            self.model_.residual_sums(self.sums_.U, masked=masked) if self.noise == "local" else None
-        )
+        self.residual_sums_ = self.model_.residual_sums(self.sums_.U, masked=masked) if self.noise == "local" else None
         return self._decoder_with(self.sums_, self.residual_sums_, rows, Z, ranks)
 
     def _shorten_lengthscales(self, rows: ArrayRows, Z: Tensor, ranks: Ranks) -> None:

@@ -44,7 +44,7 @@ class LatentEstimator(Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, 
     """A latent space, with an encoder into it and a decoder out of it."""
 
     _MODEL: ClassVar[type[LatentModel]]
-    _FITTED: ClassVar[tuple[str, ...]] = ("model_", "posterior_", "embedding_")
+    _FITTED: ClassVar[tuple[str, ...]] = ("model_", "posterior_", "embedding_", "_found_mixture")
 
     history_: list[dict[str, Any]]
     image_shape_: Sequence[int] | None

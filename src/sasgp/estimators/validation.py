@@ -85,8 +85,8 @@ def check_missing(settings: Settings, X: Any) -> float:
     missing = check_values(X)
     if missing and isinstance(settings.encoder, nn.Module):
         raise InputError(
-            f"An encoder of your own reads complete rows, but {missing} values of X are missing. Use encoder='network', "
-            "'conv' or 'table', or fill in the values.",
+            f"An encoder of your own reads complete rows, but {missing} values of X are missing. Use "
+            "encoder='network', 'conv' or 'table', or fill in the values.",
             argument="encoder",
         )
     return missing / (len(X) * X.shape[1])

@@ -316,9 +316,7 @@ class FilledSums(RowSums):
         alpha = alpha if scales is None else alpha * scales.detach()
         typical = self.S_seen / noise
         typical.diagonal().add_(1)
-        return Posterior(
-            self.kernel, noise, self.U, alpha, whitened_root(self.L, cholesky(typical)), mean, scales
-        )
+        return Posterior(self.kernel, noise, self.U, alpha, whitened_root(self.L, cholesky(typical)), mean, scales)
 
     def bound(self, noise: Tensor | float) -> float:
         raise NotImplementedError("filled-in values are not data: use PatternSums of some features")

@@ -44,7 +44,7 @@ class MaskedPCA:
         self.noise = 0.5 * variance
         for _ in range(ITERATIONS):
             Z, C = self._posterior(X, seen)
-            # Σ_n o_nd (z zᵀ + C_n) w_d = Σ_n o_nd x_nd z_n, with a little of the prior for features that are rarely seen
+            # Σ_n o_nd (z zᵀ + C_n) w_d = Σ_n o_nd x_nd z_n, and a little of a prior for features that are rarely seen
             second = (Z[:, :, None] * Z[:, None, :] + C).flatten(1)  # [N, Q²]
             A = (seen.T @ second).view(-1, n, n) + 1e-3 * torch.eye(n).to(X)
             self.W = torch.linalg.solve(A, (X.T @ Z)[:, :, None])[:, :, 0]
@@ -53,6 +53,9 @@ class MaskedPCA:
             spread = (seen * (C.flatten(1) @ _outer(self.W).T)).sum()
             self.noise = (r.square().sum() + spread) / seen.sum().clamp_min(1)
             self.noise = self.noise.clamp_min(LEAST_NOISE * variance).clamp_min(torch.finfo(X.dtype).tiny)
+            # The prior of z is N(0, I): where rows spread otherwise, W takes it over. Without this, EM would be slow
+            spread_of_z = second.mean(0).view(n, n) + 1e-6 * torch.eye(n).to(X)
+            self.W = self.W @ torch.linalg.cholesky(spread_of_z)
         U, S, _ = torch.linalg.svd(self.W, full_matrices=False)
         W = torch.nn.functional.pad(U * S, (0, n - len(S)))
         self.W = W * torch.where(W.gather(0, W.abs().argmax(0, keepdim=True)) < 0, -1.0, 1.0)

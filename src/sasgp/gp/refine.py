@@ -18,11 +18,10 @@ from torch import Tensor
 from sasgp.gp.objective import LOG_2PI, prior_log_density
 from sasgp.gp.posterior import Predictive
 
-__all__ = ["N_STARTS", "PositionStarts", "climb", "laplace", "log_evidence", "log_joint", "normal_points", "refine", "weighted_draws"]
+__all__ = ["N_STARTS", "PositionStarts", "climb", "laplace", "log_evidence", "log_joint", "normal_points", "refine"]
 
 N_STARTS = 4  # from which rows climb
 STEP_SIZE = 0.05  # relative to latents of unit variance
-FROM_PRIOR = 8  # one in so many weighted draws comes from the prior
 DIFFERENCE = 1e-3  # step of the finite differences, in the same units
 
 
@@ -165,28 +164,3 @@ def log_evidence(posterior: Predictive, X: Tensor, Z: Tensor, F: Tensor, epsilon
             log_q = torch.logaddexp(log_a + log_near, log_b + log_prior)
             log_w.append(posterior.log_density(X, z) + log_prior - log_q)
     return torch.logsumexp(torch.stack(log_w), 0) - math.log(len(epsilon))
-
-
-@torch.no_grad()
-def weighted_draws(posterior: Predictive, X: Tensor, Z: Tensor, F: Tensor, epsilon: Tensor) -> tuple[Tensor, Tensor]:
-    """Draws [K, M, Q] of each row's z, and the logarithms of their weights [K, M], which make them draws from p(z|x).
-
-    X [M, D] may have missing values. Most draws are z* + F ε, with points ε [K, Q] from N(0, I); the others come from the
-    prior, as in `log_evidence`.
-    """
-    X, Z, F, epsilon = X.double(), Z.double(), F.double(), epsilon.to(X.device)
-    K = len(epsilon)
-    near = K - K // FROM_PRIOR
-    F = F + 1e-6 * torch.eye(Z.shape[1]).to(F)  # a spread of 0 has no inverse
-    F_inv, log_det = torch.linalg.inv(F), torch.linalg.slogdet(F).logabsdet
-    share = near / K
-    log_b = math.log1p(-share) if share < 1 else -math.inf
-    draws, log_w = [], []
-    for k, e in enumerate(epsilon):
-        z = Z + F @ e if k < near else e.expand_as(Z)
-        log_prior = prior_log_density(z)  # [M]
-        log_near = prior_log_density((F_inv @ (z - Z)[:, :, None])[:, :, 0]) - log_det
-        log_q = torch.logaddexp(math.log(share) + log_near, log_b + log_prior)
-        draws.append(z)
-        log_w.append(posterior.search.log_density(X, z) + log_prior - log_q)
-    return torch.stack(draws), torch.stack(log_w)

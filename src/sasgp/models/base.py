@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NOISE_SD", "LatentModel", "ModelSettings", "blurred", "drawn", "noise_bytes", "with_holes"]
 
+PRACTISED = 4  # one in so many rows of a batch is encoded a second time, with holes
 HIDDEN = 0.5  # largest share of a row's values that are hidden from an encoder in a training step
 NOISE_SD = math.sqrt((128**2 - 1) / 3)  # standard deviation of `noise_bytes`
 
@@ -143,11 +144,26 @@ class LatentModel(nn.Module):
         subtracted, and the objective is no longer a bound on the evidence.
         """
         seen = blurred(X, self.encoder, self.encoder_noise, self.feature_noise, generator)
-        if self.missing and self.hides and self.encoder.amortised:
-            seen = with_holes(seen, generator)
         mu, var = self.encoder(seen, index)
         Z, log_prior = drawn(mu, var, generator)
+        if self.missing and self.hides and self.encoder.amortised:
+            n = -(-len(X) // PRACTISED)
+            cost = self._cost_of_holes(seen[:n], mu[:n], None if var is None else var[:n], generator)
+            log_prior = torch.cat([log_prior[:n] - cost, log_prior[n:]])
         return Z, log_prior if self.anchor is None else log_prior - self.anchor(mu, index)
+
+    def _cost_of_holes(self, X: Tensor, mu: Tensor, var: Tensor | None, generator: torch.Generator) -> Tensor:
+        """KL[q(z|x) ‖ q(z|x with holes)] of each row, [B]: what teaches the encoder to do without some values.
+
+        The first is held fixed, so that decoder and complete rows are trained as if nothing were hidden. The second
+        then learns the mean of q(z|x) over all that the hidden values may be, which is the posterior given the others.
+        """
+        mu_h, var_h = self.encoder(with_holes(X, generator))
+        mu = mu.detach()
+        if var is None or var_h is None:
+            return 0.5 * (mu - mu_h).square().sum(1)
+        ratio = var.detach() / var_h
+        return 0.5 * (ratio + (mu - mu_h).square() / var_h - 1 - ratio.log()).sum(1)
 
 
 def drawn(mu: Tensor, var: Tensor | None, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -283,8 +283,8 @@ class Custom(Encoder):
     def forward(self, X: Tensor, index: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         if not self.training and X.isnan().any():
             raise InputError(
-                "An encoder of your own reads complete rows, but X has missing values. Use encoder='network' or 'table', "
-                "or fill in the values.",
+                "An encoder of your own reads complete rows, but X has missing values. Use encoder='network' or "
+                "'table', or fill in the values.",
                 argument="encoder",
             )
         out = self.module(X)

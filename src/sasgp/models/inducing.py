@@ -148,8 +148,8 @@ class InducingModel(SASModel):
             self._natural_step(Phi.detach(), r.detach(), n_total, share)
         objective = log_p + n_total / B * log_prior.sum() + self._hyperprior()
         if self.scales is not None:
-            share = 1.0 if seen is None else seen.mean(0)
-            objective = objective - n_total * (share * self.scales.log()).sum()
+            log_s = self.scales.log() if seen is None else seen.mean(0) * self.scales.log()
+            objective = objective - n_total * log_s.sum()
         return -objective / (n_total * D * (1 - self.missing))
 
     def _features(self, Z: Tensor) -> tuple[Tensor, Tensor]:

@@ -157,7 +157,9 @@ class SASModel(LatentModel):
         """Empty sums over centred rows, or over fewer mixtures of their features, through positions U [M, Q]."""
         return RowSums(self.kernel, U, len(self.mean) if n_features is None else n_features, L)
 
-    def masked_sums(self, U: Tensor, L: Tensor | None = None, n_features: int | None = None) -> PatternSums | FilledSums:
+    def masked_sums(
+        self, U: Tensor, L: Tensor | None = None, n_features: int | None = None
+    ) -> PatternSums | FilledSums:
         """The same over rows with missing values: exact, or with values filled in if there are too many features."""
         D = len(self.mean) if n_features is None else n_features
         kind = PatternSums if len(U) <= most_positions(D) else FilledSums
