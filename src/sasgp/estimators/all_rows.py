@@ -82,9 +82,11 @@ class AllRows(EvidenceMethods):
         return self.model_.decoder(sums)
 
     def _empty_sums(self, U: Tensor, n_features: int | None = None) -> RowSums:
-        if self.missing_share_:
-            return self.model_.masked_sums(U, n_features=n_features)
-        return self.model_.row_sums(U, n_features=n_features)
+        if not self.missing_share_:
+            return self.model_.row_sums(U, n_features=n_features)
+        if n_features is not None:  # few of them
+            return PatternSums(self.model_.kernel, U, n_features)
+        return self.model_.masked_sums(U)
 
     def _final_posterior(self, rows: ArrayRows, ranks: Ranks) -> Posterior:
         Z = torch.as_tensor(self.embedding_, device=self._device)

@@ -157,13 +157,11 @@ class SASModel(LatentModel):
         """Empty sums over centred rows, or over fewer mixtures of their features, through positions U [M, Q]."""
         return RowSums(self.kernel, U, len(self.mean) if n_features is None else n_features, L)
 
-    def masked_sums(
-        self, U: Tensor, L: Tensor | None = None, n_features: int | None = None
-    ) -> PatternSums | FilledSums:
+    def masked_sums(self, U: Tensor) -> PatternSums | FilledSums:
         """The same over rows with missing values: exact, or with values filled in if there are too many features."""
-        D = len(self.mean) if n_features is None else n_features
+        D = len(self.mean)
         kind = PatternSums if len(U) <= most_positions(D) else FilledSums
-        return kind(self.kernel, U, D, L)
+        return kind(self.kernel, U, D)
 
     def residual_sums(self, U: Tensor, *, masked: bool = False) -> ResidualSums:
         """Empty sums over squared residuals, at positions U [M, Q]."""
