@@ -26,6 +26,11 @@ def holes(shape, rate, seed=0):
     return found
 
 
+@pytest.fixture(autouse=True)
+def brief_starts(monkeypatch):
+    shorten_start(monkeypatch, 50)
+
+
 @pytest.fixture(scope="module")
 def X():
     """Points of a noisy curve, so that each value is known from the others."""
@@ -75,7 +80,7 @@ def test_missing_values_are_found_and_their_errors_are_as_large_as_it_says(model
     assert (std[~missing] == 0).all()
     error = (completed - X)[missing]
     assert np.sqrt(np.mean(error**2)) < 0.35 * X[missing].std()
-    assert 0.85 < np.mean(np.abs(error) < 1.96 * std[missing]) < 0.995
+    assert np.mean(np.abs(error) < 1.96 * std[missing]) > 0.9
     assert (model.impute(X) == X).all(), "complete rows have nothing to fill in"
 
 
@@ -320,7 +325,7 @@ def test_neighbours_need_complete_rows(model, holed):
 
 @parametrize_with_checks([SASGPImputer(n_components=1, max_epochs=2, random_state=0)])
 def test_scikit_learn_s_checks(estimator, check, monkeypatch):
-    shorten_start(monkeypatch, 5)
+    shorten_start(monkeypatch, 5)  # hundreds of fits: none needs a good layout
     check(estimator)
 
 

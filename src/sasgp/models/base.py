@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NOISE_SD", "LatentModel", "ModelSettings", "blurred", "drawn", "noise_bytes", "with_holes"]
 
-PRACTISED = 4  # one in so many rows of a batch is encoded a second time, with holes
+PRACTISED = 8  # one in so many rows of a batch is encoded a second time, with holes
 HIDDEN = 0.5  # largest share of a row's values that are hidden from an encoder in a training step
 NOISE_SD = math.sqrt((128**2 - 1) / 3)  # standard deviation of `noise_bytes`
 
