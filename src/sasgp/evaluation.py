@@ -152,7 +152,7 @@ def structure(X: Array, Z: Array, y: Array | None, seed: int = 0) -> dict[str, f
     if len(X) < 2 * k + 2:
         return {}
     some = np.sort(np.random.default_rng(seed).permutation(len(X))[:STRUCTURE_ROWS])
-    X, Z = _mean_filled(take_rows(X, some)), Z[some]
+    X, Z = mean_filled(take_rows(X, some)), Z[some]
     found = {
         "trustworthiness": metrics.trustworthiness(X, Z, k),
         "continuity": metrics.continuity(X, Z, k),
@@ -410,7 +410,7 @@ def _with_values(X: Array) -> Array:
     return np.where(np.isnan(X).all(0), np.zeros_like(X), X)
 
 
-def _mean_filled(X: Array) -> Array:
+def mean_filled(X: Array) -> Array:
     """Rows with the mean of a column in place of its missing values, for distances between rows."""
     if X.dtype.kind != "f" or not np.isnan(X).any():
         return X
