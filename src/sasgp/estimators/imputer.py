@@ -2,8 +2,8 @@
 
 Columns are standardised, so that one noise variance serves all of them. Every row has its own posterior of z, which
 fits what the row has: an amortised encoder would have to learn that for all patterns of missing values. The number of
-latent dimensions matters more than anything else. Half the number of columns was the best of several shares on six of
-seven tables (docs/missing-values.md).
+latent dimensions matters more than anything else; docs/missing-values.md says why half the number of columns is the
+default.
 """
 
 import math
