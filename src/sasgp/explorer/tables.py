@@ -14,6 +14,7 @@ from scipy.special import ndtri
 
 from sasgp.data.columns import Category, Columns, Discrete, Number
 from sasgp.data.columns.column import NODES, WEIGHTS, Column
+from sasgp.data.tables import DiskTable
 from sasgp.errors import InputError
 from sasgp.estimators.tables import table_frame
 from sasgp.explorer.packing import Packed, pack
@@ -32,12 +33,14 @@ TOLERANCE = 1e-5  # of a score: a probability of one in a thousand changes by ab
 def cells(model: "Decoder", X: Any, n: int) -> Array:
     """The cells [N, C] of a table, which must have n rows."""
     frame = table_frame(model, X)
-    if frame.height != n:
+    if len(frame) != n:
         raise InputError(
-            f"X must have one row for each of the {n} latents. Got {frame.height} rows. Pass the latents of these rows "
+            f"X must have one row for each of the {n} latents. Got {len(frame)} rows. Pass the latents of these rows "
             "as Z.",
             argument="X",
         )
+    if isinstance(frame, DiskTable):
+        return np.concatenate([model.columns_.values(block).astype(np.float32) for block in frame.blocks()])
     return np.asarray(model.columns_.values(frame))
 
 
