@@ -122,8 +122,9 @@ def _table_content(
 ) -> Packed:
     """What the page of a model of a table holds besides the points."""
     C, D = len(model.columns_), model.n_scores_
+    own: dict[str, Packed] = {}
     if X is None:
-        sample, own = tables.decoded_cells(model, points[shown][:SAMPLE_ROWS]), {}
+        sample = tables.decoded_cells(model, points[shown][:SAMPLE_ROWS])
         observed = content.Observed(np.empty((0, C)), np.empty((0, model.n_components_)), np.empty(0, np.int64))
     else:
         sample = tables.cells(model, X, len(points))

@@ -1,11 +1,10 @@
 """A table on a page: how the browser turns scores into columns, and the cells of rows in the user's own terms.
 
 The browser decodes scores. `describe` gives it each column's map or cuts, with which `assets/columns.js` computes what
-`Columns.predict`, `quantile` and `probabilities` say. Cells are numbers, as `Columns.values` returns them: of levels the
-codes, of dates the seconds since 1970, of missing cells NaN.
+`Columns.predict`, `quantile` and `probabilities` say. Cells are numbers, as `Columns.values` returns them: of levels
+the codes, of dates the seconds since 1970, of missing cells NaN.
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -83,13 +82,8 @@ def _scale(column: Column, values: Array) -> Packed:
     known = values[np.isfinite(values)]
     if not len(known):
         known = np.concatenate([column.quantile(np.zeros((1, 1)), np.ones((1, 1)), p) for p in (0.025, 0.975)])
-    number = isinstance(column, Number)
-    return {
-        "low": float(known.min()),
-        "high": float(known.max()),
-        "unit": column.unit if number else "",
-        "whole": column.whole if number else True,
-    }
+    unit, whole = (column.unit, column.whole) if isinstance(column, Number) else ("", True)
+    return {"low": float(known.min()), "high": float(known.max()), "unit": unit, "whole": whole}
 
 
 def _finite(limit: float) -> float | None:
@@ -100,7 +94,7 @@ def _names(column: Discrete | Category) -> list[str]:
     return [f"{level:g}" if isinstance(level, float) else str(level) for level in column.levels]
 
 
-def colours(columns: Columns, values: Array, most_bytes: int, most_classes: int) -> Mapping[str, Packed]:
+def colours(columns: Columns, values: Array, most_bytes: int, most_classes: int) -> dict[str, Packed]:
     """The columns to colour rows by, given their cells [N, C], as many as there is room for."""
     most = most_bytes // (8 * max(1, len(values)))
     return {
