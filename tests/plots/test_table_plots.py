@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from matplotlib.colors import to_rgb
+from matplotlib.patches import Rectangle
 
 from sasgp import plots
 from sasgp.plots.style import PALETTE
@@ -48,7 +49,8 @@ def test_each_row_has_a_panel_with_a_line_per_column(mixed):
     # Bars of levels are as long as they are probable
     grade = model.probabilities(Z)[f"grade={mean['grade'][0]}"][0]
     line = frame.columns.index("grade")
-    bars = [bar.get_width() for bar in panel.patches if round(bar.get_y() + 0.25) == line]
+    rectangles = [bar for bar in panel.patches if isinstance(bar, Rectangle)]
+    bars = [bar.get_width() for bar in rectangles if round(bar.get_y() + 0.25) == line]
     assert bars == pytest.approx([1, grade])
 
 
