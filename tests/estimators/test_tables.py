@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from starts import shorten_start
 
-from sasgp import GPLVM, SASGP, VAE, BayesianGPLVM
+from sasgp import GPLVM, SASGP, VAE, BayesianGPLVM, SASGPImputer
 from sasgp.data.units import is_array, one_unit
 from sasgp.errors import InputError
 
@@ -288,3 +288,18 @@ def test_what_is_imputed_is_better_than_the_mean(table):
     error = model.impute(holes)["mass"][hidden] - table["mass"][hidden]
     spread = table["mass"][hidden] - table["mass"][~hidden].mean()
     assert np.sqrt((error**2).mean()) < 0.7 * np.sqrt((spread**2).mean())
+
+
+def test_the_imputer_takes_tables(table):
+    holes = table.drop(columns="name").copy()
+    holes.loc[::4, "mass"] = np.nan
+    holes.loc[1::5, "island"] = None
+    imputer = SASGPImputer(max_epochs=5, random_state=0)
+    full = imputer.fit_transform(holes)
+    assert isinstance(full, pd.DataFrame)
+    assert list(full.columns) == list(holes.columns)
+    assert not full.isna().any().any()
+    seen = holes["mass"].notna()
+    assert (full["mass"][seen] == holes["mass"][seen]).all()
+    new = imputer.transform(holes[:3])
+    assert not new.isna().any().any()
