@@ -83,17 +83,7 @@ class Imputation(Decoding):
         check_is_fitted(self)
         check_count("n_samples", n_samples, 0)
         check_count("refine", refine, 0)
-        if n_samples and (return_std or return_interval is not None):
-            raise InputError(
-                "impute returns standard deviations and intervals, or draws, not both, but got return_std or "
-                f"return_interval with n_samples={n_samples}. Leave one of them out: the draws have their own spread.",
-                argument="n_samples",
-            )
-        if return_interval is not None and not 0 < return_interval < 1:
-            raise InputError(
-                f"return_interval must be between 0 and 1, for example 0.9. Got {return_interval}.",
-                argument="return_interval",
-            )
+        _check_asked(return_std, n_samples, return_interval)
         if self.columns_ is not None:
             return self._impute_table(X, return_std, n_samples, return_interval, refine, random_state)
         array = check_rows(self, X, reset=False)
@@ -107,10 +97,8 @@ class Imputation(Decoding):
             self._complete(X, incomplete, std, samples, refine, seed)
         if n_samples:
             return samples
-        found = [X, *([] if std is None else [std])]
-        if return_interval is not None and samples is not None:
-            shares = (0.5 - return_interval / 2, 0.5 + return_interval / 2)
-            found += list(np.quantile(samples, shares, axis=0).astype(X.dtype))
+        ends = () if return_interval is None or samples is None else _ends(samples, return_interval)
+        found = [X, *([] if std is None else [std]), *ends]
         return X if len(found) == 1 else tuple(found)
 
     def _impute_table(
@@ -236,3 +224,23 @@ def _put(target: Array, rows: NDArray[np.int64], missing: Tensor, values: Tensor
     """Write the values [B, D] that are missing into these rows."""
     r, d = missing.nonzero(as_tuple=True)
     target[rows[r.numpy(force=True)], d.numpy(force=True)] = values[r, d].numpy(force=True)
+
+
+def _check_asked(return_std: bool, n_samples: int, return_interval: float | None) -> None:
+    """Raise InputError if the arguments of `impute` do not go together."""
+    if n_samples and (return_std or return_interval is not None):
+        raise InputError(
+            "impute returns standard deviations and intervals, or draws, not both, but got return_std or "
+            f"return_interval with n_samples={n_samples}. Leave one of them out: the draws have their own spread.",
+            argument="n_samples",
+        )
+    if return_interval is not None and not 0 < return_interval < 1:
+        raise InputError(
+            f"return_interval must be between 0 and 1, for example 0.9. Got {return_interval}.",
+            argument="return_interval",
+        )
+
+
+def _ends(samples: Array, share: float) -> list[Array]:
+    """The ends of the interval that holds this share of the draws [n, M, D]."""
+    return [np.quantile(samples, 0.5 + side * share / 2, axis=0).astype(samples.dtype) for side in (-1, 1)]
