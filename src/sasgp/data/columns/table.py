@@ -73,17 +73,6 @@ class Columns:
         """D, the number of scores of a row."""
         return sum(column.width for column in self.columns)
 
-    @property
-    def score_names(self) -> list[str]:
-        """The name of each score: the column, or column=level."""
-        return [
-            name
-            for column in self.columns
-            for name in (
-                [f"{column.name}={level}" for level in column.levels] if isinstance(column, Category) else [column.name]
-            )
-        ]
-
     def parts(self) -> Iterator[tuple[int, Column, slice]]:
         """Each column with its place and that of its scores."""
         start = 0
