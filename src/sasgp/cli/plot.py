@@ -93,13 +93,8 @@ def _figures(model: Path, data: str | None, labels: str | None) -> "dict[str, Ca
     from sasgp import plots
     from sasgp.cli.runs import Embedding
     from sasgp.data.images import is_image_shape
-<<<<<<< HEAD
-    from sasgp.evaluation import reconstruction, tidy_labels
-    from sasgp.evaluation.tables import table_pit
-=======
     from sasgp.evaluation import reconstruction, table_numbers, tidy_labels
-    from sasgp.table_quality import table_pit
->>>>>>> tables-explorer
+    from sasgp.evaluation.tables import table_pit
 
     estimator, run = load_model(model)
     if data is None:
