@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
-from sasgp.table_quality import table_pit
+from sasgp.evaluation.tables import table_pit
 
 from sasgp import plots
 from sasgp.data.columns import Number
