@@ -32,7 +32,7 @@ MODULES = {
     "questions": (
         *("encoder-noise", "encoder-noise-rows", "feature-noise", "oil-flow", "dimensions", "scores", "anomalies"),
         *("evidence-digits", "refine", "positions", "lengthscales", "nearest-rows", "inits", "layout-encoders"),
-        *("late-active-sets", "robustness", "two-ranks", "kill-test", "infinite-mnist"),
+        *("late-active-sets", "robustness", "two-ranks", "kill-test", "infinite-mnist", "tables", "tables-settings"),
     ),
     "benchmarks": ("floor", "autograd", "peers", "scaling", "quality", "decoder", "startup", "scale"),
 }

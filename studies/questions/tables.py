@@ -1,0 +1,1 @@
+"""Models of mixed tables beside simpler ones."""
