@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sasgp import metrics, table_quality
 from sasgp.data.blocks import slices
 from sasgp.data.rows import moments, read_rows, take_rows
-from sasgp.data.tables import read_frame
+from sasgp.data.tables import DiskTable, read_frame
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ def hold_out(data: "Dataset", test_fraction: float | None, seed: int) -> Split:
         Share of the rows to hold out. None holds out a tenth, at most 10 000 rows, and nothing if there are fewer than
         50 rows. 0 holds out nothing.
     seed
-        Seed of the shuffle. Files above 64 MiB that stay on disk are not shuffled: their last rows are held out.
+        Seed of the shuffle. Files above 64 MiB that stay on disk, and large .parquet files, are not shuffled: their
+        last rows are held out.
     """
     X, y, N = data.X, tidy_labels(data.y), len(data.X)
     everything = Part(X, y, np.arange(N))
@@ -99,7 +100,7 @@ def hold_out(data: "Dataset", test_fraction: float | None, seed: int) -> Split:
     def part(chosen: Any) -> Part:
         return Part(X[chosen], None if y is None else y[chosen], everything.rows[chosen])
 
-    if isinstance(X, np.memmap) and X.nbytes > MAX_COPIED:
+    if isinstance(X, DiskTable) or (isinstance(X, np.memmap) and X.nbytes > MAX_COPIED):
         return Split(part(slice(0, N - n_test)), part(slice(N - n_test, N)), "the last rows")
     order = np.random.default_rng(seed).permutation(N)
     return Split(part(np.sort(order[n_test:])), part(np.sort(order[:n_test])), "drawn at random")
@@ -118,7 +119,7 @@ def quality(model: "Decoder", split: Split, Z_test: Array | None, seed: int) -> 
     if model.columns_ is not None:
         some = np.sort(np.random.default_rng(seed).permutation(len(train.X))[:PCA_ROWS])
         return {"rows": len(X), **_table(model, take_rows(train.X, some), X, Z), **neighbours} | structure(
-            table_quality.standardised(model.columns_, _numbers(model, X)), Z, y, seed
+            table_quality.standardised(model.columns_, table_numbers(model, X)), Z, y, seed
         )
     found: dict[str, Any] = {"rows": len(X), **reconstruction(model, X, Z)}
     del found["pit"]  # it is for figures
@@ -126,17 +127,17 @@ def quality(model: "Decoder", split: Split, Z_test: Array | None, seed: int) -> 
     return found | neighbours | structure(X, Z, y, seed)
 
 
-def _numbers(model: "Decoder", X: Any) -> Array:
+def table_numbers(model: "Decoder", X: Any) -> Array:
     """A table as numbers [N, C], for a model that was trained on such tables."""
     return model.columns_.values(read_frame(X).frame)
 
 
 def _table(model: "Decoder", train: Any, X: Any, Z: Array) -> dict[str, Any]:
     """The metrics of reconstructed rows of a table, and the RMSE of principal components beside them."""
-    values = _numbers(model, X)
+    values = table_numbers(model, X)
     sums = table_quality.table_sums(model, values, Z)
     found = sums.metrics() | {"by_column": sums.by_column()}
-    pca = table_quality.table_pca_rmse(model.columns_, _numbers(model, train), values, model.n_components_)
+    pca = table_quality.table_pca_rmse(model.columns_, table_numbers(model, train), values, model.n_components_)
     return found if pca is None else found | {"pca_rmse": pca}
 
 

@@ -5,7 +5,6 @@ an accuracy and a log loss. The density of a row is that of its cells in the tab
 same table can be compared. As everywhere, z = encoder(x): this measures reconstruction through the latent space.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -186,10 +185,3 @@ def table_pca_rmse(columns: Columns, train: Array, test: Array, n_components: in
     axes = np.linalg.svd(X - mean, full_matrices=False)[2][:n_components]
     error = (X_test - mean) - (X_test - mean) @ axes.T @ axes
     return float(np.sqrt((error[:, numbers] ** 2).mean()))
-
-
-def worst_columns(names: Sequence[str], log_densities: Array, usual: Array, n: int = 3) -> list[str]:
-    """For each row, the columns whose log density is furthest below the usual one."""
-    excess = np.nan_to_num(usual - log_densities)
-    order = np.argsort(-excess, axis=1)[:, :n]
-    return [", ".join(names[i] for i in line if excess[row, i] > 1) for row, line in enumerate(order)]

@@ -85,7 +85,7 @@ def _measured(estimator: "SASGP", X: Any, Z: Any, predict: Any, processes: Any) 
     from sasgp import evaluation, table_quality
 
     if estimator.columns_ is not None:
-        columns, values = estimator.columns_, estimator.columns_.values(X)
+        columns, values = estimator.columns_, evaluation.table_numbers(estimator, X)
 
         def of_table(part: slice) -> Any:
             return table_quality.table_sums(estimator, values[part], Z[part], predict).as_vector()

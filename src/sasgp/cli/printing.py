@@ -67,6 +67,6 @@ def show(sections: list[Section]) -> None:
                 console.print(Text(title, style="bold"))
             console.print(table)
         else:
-            names, values = (max(len(str(line[part])) for line in lines) for part in (0, 1))
+            names, values = (max((len(str(line[part])) for line in lines), default=0) for part in (0, 1))
             text = [f"{name:<{names}}  {value!s:<{values}}  {note}".rstrip() for name, value, note in lines]
             sys.stdout.write("\n".join([*([title] if title else []), *text]) + "\n")

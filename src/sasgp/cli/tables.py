@@ -29,8 +29,6 @@ MOST_LINES = 60  # of the report; run.json has all
 
 def as_table(dataset: "Dataset", options: "TableOptions") -> "tuple[Dataset, Any]":
     """A data set and the `columns` of its estimator, as the options for tables say. The id column names the rows."""
-    import numpy as np
-
     from sasgp.data.tables import is_frame
 
     if not is_frame(dataset.X):
@@ -43,18 +41,20 @@ def as_table(dataset: "Dataset", options: "TableOptions") -> "tuple[Dataset, Any
         return dataset, "auto"
     kinds = options.kinds(dataset.columns)
     if options.id is not None:
-        dataset = replace(dataset, ids=np.array(dataset.X[options.id].cast(str).fill_null("").to_list()))
+        dataset = replace(dataset, ids=_ids(dataset.X, options.id))
     return dataset, kinds or "auto"
 
 
 def show_columns(X: Any, columns: Any) -> None:
     """Print what the columns of a table are taken for."""
     from sasgp.data.columns import Columns
-    from sasgp.data.tables import is_frame
+    from sasgp.data.tables import DiskTable, is_frame
+    from sasgp.estimators.tables import RECOGNISED
 
     if not is_frame(X):
         return
-    lines = Columns.recognised(X, columns if isinstance(columns, dict) else {}).report()
+    frame = X.sample(RECOGNISED) if isinstance(X, DiskTable) else X
+    lines = Columns.recognised(frame, columns if isinstance(columns, dict) else {}).report()
     shown: list[tuple[str, str | Path, str]] = [*lines[:MOST_LINES]]
     if len(lines) > MOST_LINES:
         shown.append(("…", "", f"{len(lines) - MOST_LINES} more columns, in run.json"))
@@ -82,11 +82,18 @@ def load_table(source: str, labels: str | None, model: "SASGP", run: "RunFolder"
             f"{', …' * (len(lacking) > 5)}{instead}. If they are the same, rename them."
         )
     ids = next((one["name"] for one in run.findings if one["kind"] == "id" and one["why"] == "you said so"), None)
-    if ids in there:
-        import numpy as np
+    return dataset if ids is None or ids not in there else replace(dataset, ids=_ids(dataset.X, ids))
 
-        dataset = replace(dataset, ids=np.array(dataset.X[ids].cast(str).fill_null("").to_list()))
-    return dataset
+
+def _ids(X: Any, name: str) -> Any:
+    """The names of the rows, from a column."""
+    import numpy as np
+    import polars as pl
+
+    from sasgp.data.tables import DiskTable
+
+    blocks = replace(X, columns=(name,)).blocks() if isinstance(X, DiskTable) else [X]
+    return np.array([value for block in blocks for value in block[name].cast(pl.String).fill_null("").to_list()])
 
 
 def show_by_column(result: dict[str, Any]) -> None:

@@ -50,6 +50,15 @@ class Processes:
         self._check_finite(X, self.ranks)
         return transform_together(estimator, X, self.ranks, refine=refine)
 
+    def rows(self, compute: Callable[[slice], NDArray[Any]], shape: tuple[int, ...]) -> NDArray[Any]:
+        """An array of float64, in every process. Each computes the rows of its share."""
+        if self.ranks is None:
+            return compute(slice(0, shape[0]))
+
+        from sasgp.training.shares import rows_of_all
+
+        return rows_of_all(self.ranks, compute, shape, "float64", block=1, show=True)
+
     def sum(self, compute: Callable[[slice], NDArray[np.float64]], n_rows: int, length: int) -> NDArray[np.float64]:
         """The sum of `compute` [length] over all rows, in every process. Each computes that of its share."""
         if self.ranks is None:

@@ -21,7 +21,7 @@ from sasgp.data.h5ad import read_h5ad
 from sasgp.data.labels import parse_labels
 from sasgp.data.memory import amount, available
 from sasgp.data.named import NAMES, Dataset, load_named
-from sasgp.data.tables import LABEL_NAMES, TABLE_SUFFIXES, is_frame, is_number, read_table, table_suffix
+from sasgp.data.tables import LABEL_NAMES, TABLE_SUFFIXES, DiskTable, is_frame, is_number, read_table, table_suffix
 from sasgp.errors import InputError
 
 __all__ = ["NAMES", "Dataset", "load"]
@@ -173,11 +173,12 @@ def _read_columns(
     if stays is not False:
         from sasgp.data.units import is_array
 
-        frame = table.frame.drop(column) if column else table.frame
-        if not frame.width:
+        kept = tuple(name for name in table.schema if name != column)
+        if not kept:
             raise InputError(f"{path} has no column besides the labels. Add columns to train on.")
+        frame = DiskTable(table, kept, 0, table.n_rows) if table.stays_on_disk else table.frame.select(kept)
         if stays or not is_array(frame):
-            return frame, y, tuple(frame.columns), column or labels, notes
+            return frame, y, kept, column or labels, notes
     X, names = table.numbers(without=column, only=columns)
     return X, y, names, column or labels, notes
 

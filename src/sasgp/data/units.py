@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sasgp.data.rows import take_rows
+from sasgp.data.tables import DiskTable
 
 if TYPE_CHECKING:
     import polars as pl
@@ -37,8 +38,10 @@ def one_unit(array: Any) -> bool:
     return bool(spread.max() <= FACTOR * middle and spread.min() >= least)
 
 
-def is_array(frame: "pl.DataFrame") -> bool:
+def is_array(frame: "pl.DataFrame | DiskTable") -> bool:
     """Whether a table is an array with names: numbers of one unit, and not whole ones unless they are many."""
+    if isinstance(frame, DiskTable):
+        frame = frame.sample(ROWS)
     if not all(dtype.is_numeric() for dtype in frame.dtypes):
         return False
     many = frame.width >= MANY

@@ -18,10 +18,12 @@ from torch import Tensor
 from sasgp.data.columns import Columns
 from sasgp.data.outputs import Out, Sink
 from sasgp.data.rows import ArrayRows
+from sasgp.data.tables import read_frame
 from sasgp.errors import InputError
 from sasgp.estimators.cells import log_factors
 from sasgp.estimators.tables import ColumnDensity, table_frame
 from sasgp.estimators.validation import check_count, check_rows, seed_of
+from sasgp.gp.objective import LOG_2PI
 from sasgp.gp.posterior import Predictive
 from sasgp.gp.refine import N_STARTS, PositionStarts, climb, laplace, log_evidence, normal_points, refine
 from sasgp.models.anchor import distance_cost
@@ -229,6 +231,33 @@ class Inference(Settings, TransformerMixin):
                 sink.add(self._of_counts(log_p, X_block, factors, sink.done))
         return sink.result
 
+    def score_features(self, X: Any, *, refine: int = 10) -> NDArray[np.float64]:
+        """Log density [M, D] of each value given its row's latent: low for what is unusual about a row.
+
+        For a table, it has one column for each column that the model was trained on, in the units of `score_samples`.
+        A missing cell is NaN.
+
+        Parameters
+        ----------
+        X : array-like [M, D]
+        refine : int
+            As for `transform`. The encoder may not see what is wrong with an unusual row.
+        """
+        check_is_fitted(self)
+        posterior = self.posterior_
+        rows, density = self._rows_and_density(X, posterior)
+        found: list[NDArray[np.float64]] = []
+        with torch.no_grad():
+            for X_block, Z, _ in self._located(rows, posterior.block_size, refine=refine, anywhere=True):
+                of_block = density(len(X_block))
+                if isinstance(of_block, ColumnDensity):
+                    found.append(of_block.by_column(Z))
+                    continue
+                mean, var = (part.double() for part in posterior.predict(Z))
+                log_p = -0.5 * (LOG_2PI + var.log() + (X_block.double() - mean).square() / var)
+                found.append(log_p.numpy(force=True))
+        return np.concatenate(found)
+
     def score(self, X: Any, y: Any = None) -> float:
         """The mean of `score_samples`, which a grid search maximises."""
         return float(np.mean(self.score_samples(X), dtype=np.float64))
@@ -245,7 +274,7 @@ class Inference(Settings, TransformerMixin):
 
         def following(n: int) -> Predictive:
             nonlocal done
-            part, done = frame[done : done + n], done + n
+            part, done = read_frame(frame[done : done + n]).frame, done + n
             return ColumnDensity(decoder, columns, columns.values(part))
 
         return rows, following

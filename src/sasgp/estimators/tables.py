@@ -4,7 +4,11 @@ A table becomes an array of scores before anything else looks at it (`table_scor
 become a table of the user's kind at the end (`as_user_frame`). In between, the decoder does not know.
 """
 
+import os
+import tempfile
+import weakref
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,14 +19,17 @@ from torch import Tensor
 
 from sasgp.data.blocks import slices
 from sasgp.data.columns import Columns
-from sasgp.data.tables import is_frame, read_frame
+from sasgp.data.outputs import Sink
+from sasgp.data.tables import DiskTable, is_frame, read_frame
 from sasgp.data.units import is_array
 from sasgp.errors import InputError
 from sasgp.gp.posterior import Predictive
+from sasgp.training.progress import progress_bar
 
 __all__ = ["ColumnDensity", "as_user_frame", "table_frame", "table_scores"]
 
 Array = NDArray[Any]
+RECOGNISED = 100_000  # rows of a table on disk that its columns are recognised by
 
 
 def table_scores(estimator: Any, X: Any, *, reset: bool) -> Array | None:
@@ -38,26 +45,29 @@ def table_scores(estimator: Any, X: Any, *, reset: bool) -> Array | None:
         raise InputError(f"columns must be 'auto', a mapping or None. Got {asked!r}.", argument="columns")
     if asked is None or not (is_frame(X) or isinstance(asked, Mapping)):
         return None
-    if is_frame(X):
+    ordered: frozenset[str]
+    if isinstance(X, DiskTable):
+        frame, ordered = X.sample(RECOGNISED), frozenset()
+    elif is_frame(X):
         found = read_frame(X)
         frame, ordered = found.frame, found.ordered
     else:
         frame, ordered = _named(np.asarray(X)), frozenset()
     if asked == "auto" and is_array(frame):
         return None
-    if is_frame(X):
+    if is_frame(X) and not isinstance(X, DiskTable):
         validate_data(estimator, X, reset=True, skip_check_array=True)
     estimator.n_features_in_ = frame.width
     estimator.feature_names_in_ = np.asarray(frame.columns, dtype=object)
     estimator.columns_ = Columns.recognised(frame, {} if asked == "auto" else asked, ordered)
-    estimator.frame_kind_ = "polars" if type(X).__module__.startswith("polars") else "pandas"
-    if not is_frame(X):
-        estimator.frame_kind_ = "polars"
-    return _scores(estimator, frame)
+    estimator.frame_kind_ = "pandas" if type(X).__module__.startswith("pandas") else "polars"
+    return _scores(estimator, X if isinstance(X, DiskTable) else frame)
 
 
 def table_frame(estimator: Any, X: Any) -> Any:
     """A table as a polars frame. An array gets the names that the model was trained with."""
+    if isinstance(X, DiskTable):
+        return X
     if is_frame(X):
         return read_frame(X).frame
     array = np.asarray(X)
@@ -78,11 +88,28 @@ def _named(array: Array, names: list[str] | None = None) -> Any:
 
 
 def _scores(estimator: Any, frame: Any) -> Array:
+    """The scores [N, D] of a table. Those of a table on disk go to a file as well, which is removed after its use."""
     columns, dtype = estimator.columns_, np.dtype(estimator.dtype)
-    found = np.empty((frame.height, columns.n_scores), dtype)
-    for block in slices(frame.height, columns.n_scores):
-        found[block] = columns.scores(columns.values(frame[block]))
-    return found
+    shape = (len(frame), columns.n_scores)
+    if not isinstance(frame, DiskTable):
+        found = np.empty(shape, dtype)
+        for block in slices(*shape):
+            found[block] = columns.scores(columns.values(frame[block]))
+        return found
+    descriptor, name = tempfile.mkstemp(prefix="sasgp-scores-", suffix=".npy")
+    os.close(descriptor)
+    path = Path(name)
+    try:
+        with Sink(path, shape, dtype) as sink, progress_bar("scores", shape[0], show=estimator.verbose) as update:
+            for part in frame.blocks():
+                sink.add(columns.scores(columns.values(part)))
+                update(sink.done)
+    except BaseException:
+        path.unlink()
+        raise
+    on_disk = sink.result
+    weakref.finalize(on_disk, path.unlink)
+    return on_disk
 
 
 def as_user_frame(estimator: Any, frame: Any) -> Any:

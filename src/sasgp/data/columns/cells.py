@@ -70,7 +70,7 @@ def _codes(column: Discrete | Category, series: "pl.Series") -> tuple[Array, lis
         return found, []
     if isinstance(column, Category):
         found[(codes.is_null() & keys.is_not_null()).to_numpy()] = len(levels)
-        return found, [str(value) for value in new.unique(maintain_order=True).to_list()] if column.other < -0.1 else []
+        return found, [] if column.merged else [str(value) for value in new.unique(maintain_order=True).to_list()]
     if text:
         raise InputError(
             f"Column '{column.name}' must have one of {_listed([str(v) for v in column.levels[:10]])}. "

@@ -232,11 +232,14 @@ class Category(Column):
         For each level, the score above which the answer is yes.
     other : float
         Log probability of all levels that are not in the list, before normalisation.
+    merged : bool
+        Whether training saw some of these.
     """
 
     levels: tuple[Any, ...]
     cuts: tuple[float, ...]
     other: float
+    merged: bool = False
     _targets: Array = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -136,8 +136,10 @@ def best_map(x: Array, neighbours: NDArray[np.int64]) -> MonotoneMap:
     for maps, least, errors in ((others, GAIN, 2), (curves, CURVED_GAIN, 3)):
         found = [_log_density(one, x, neighbours) for one in maps]
         i = int(np.argmax([density.mean() for density in found]))
-        gain = found[i] - known
-        if gain.mean() > max(least, errors * gain.std() / np.sqrt(len(x))):
+        gain, parameters = found[i] - known, 1 + len(maps[i].knots)
+        # What the parameters gain on values that have nothing to do with them, by Schwarz's criterion
+        for_nothing = parameters * np.log(len(x)) / (2 * len(x))
+        if gain.mean() > max(least, errors * gain.std() / np.sqrt(len(x)), for_nothing):
             best, known = maps[i], found[i]
     return best
 

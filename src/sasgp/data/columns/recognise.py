@@ -26,8 +26,8 @@ __all__ = ["Finding", "recognise"]
 
 FEW = 12  # different whole numbers that may be an ordinal scale
 MOST_LEVELS = 50  # of a category that are kept apart; all others are one
-COMPARED = 2000  # rows by which maps are compared
-NEIGHBOURS, COMPONENTS = 15, 3  # of the rows that are most alike
+COMPARED = 1000  # rows by which maps are compared
+NEIGHBOURS, COMPONENTS = 15, 3  # rows that are most alike in the rest of the row, and by how many components
 WIDEST_COUNT = 300  # the largest count that has an interval of its own
 ID_NAME = re.compile(r"(.*[_\s.-])?(id|uuid|guid|key|index|row|rowid|unnamed.*|barcode|ssn)$", re.IGNORECASE)
 
@@ -70,44 +70,39 @@ def recognise(frame: "pl.DataFrame", kinds: Mapping[str, str], ordered: Collecti
 
 def _with_maps(frame: "pl.DataFrame", found: list[Finding], fixed: Collection[str]) -> list[Finding]:
     """The findings, with the map that fits each column of numbers best, unless the user said what the column is."""
-    free = [one for one in found if isinstance(one.column, Number) and one.name not in fixed]
+    free = {one.name for one in found if isinstance(one.column, Number) and one.name not in fixed}
     if not free:
         return found
-    rows = np.sort(np.random.default_rng(0).permutation(frame.height)[:COMPARED])
-    some = frame[rows]
-    alike = _alike(some, found)
-    chosen = {}
-    for one in free:
-        x = column_values(some[one.name])
-        present = np.flatnonzero(~np.isnan(x))
-        place = np.full(len(x), -1)
-        place[present] = np.arange(len(present))
-        near = place[alike[present]]  # −1 where the neighbour's cell is missing: the row itself stands for it
-        near = np.where(near < 0, np.arange(len(present))[:, None], near)
-        assert isinstance(one.column, Number)
-        if len(present) > NEIGHBOURS:
-            best = best_map(x[present], near)
-            straight = best.base == "identity" and not best.knots
-            kind: Kind = "date" if one.kind == "date" else "real" if straight else "skewed"
-            column = replace(one.column, map=best, kind=kind)
-            chosen[one.name] = replace(one, kind=kind, why=one.why + _shape(column), column=column)
+    some = frame[np.sort(np.random.default_rng(0).permutation(frame.height)[:COMPARED])]
+    columns = [one.column for one in found if one.column is not None]
+    scores = [column.scores(cells.values(column, some[column.name])[0]) for column in columns]
+    S = np.concatenate(scores, axis=1)
+    spread = np.nanstd(S, axis=0)
+    S = np.nan_to_num((S - np.nanmean(S, axis=0)) / np.where(spread > 0, spread, 1))
+    axes = np.linalg.svd(S, full_matrices=False)[2][:COMPONENTS].T  # [D, components]
+    P, chosen, start = S @ axes, {}, 0
+    for one, column in zip((one for one in found if one.column is not None), columns, strict=True):
+        part = slice(start, start + column.width)
+        start = part.stop
+        if one.name in free and isinstance(column, Number):
+            chosen[one.name] = _mapped(one, column, some, P - S[:, part] @ axes[part])
     return [chosen.get(one.name, one) for one in found]
 
 
-def _alike(frame: "pl.DataFrame", found: list[Finding]) -> "np.ndarray[Any, np.dtype[np.int64]]":
-    """The rows [N, k] most like each row of a table, by its leading principal components."""
+def _mapped(one: Finding, column: Number, some: "pl.DataFrame", rest: "np.ndarray[Any, Any]") -> Finding:
+    """A finding with its best map, given what the rest of each row says: its place [N, components]."""
     from sklearn.neighbors import NearestNeighbors
 
-    columns = [one.column for one in found if one.column is not None]
-    S = np.concatenate([column.scores(cells.values(column, frame[column.name])[0]) for column in columns], axis=1)
-    spread = np.nanstd(S, axis=0)
-    S = np.nan_to_num((S - np.nanmean(S, axis=0)) / np.where(spread > 0, spread, 1))
-    U, s, _ = np.linalg.svd(S, full_matrices=False)
-    k = min(NEIGHBOURS, len(S) - 1)
-    P = U[:, :COMPONENTS] * s[:COMPONENTS]
-    nearest = NearestNeighbors(n_neighbors=k + 1).fit(P).kneighbors(P, return_distance=False)
-    found_rows: np.ndarray[Any, np.dtype[np.int64]] = nearest[:, 1:]
-    return found_rows
+    x = column_values(some[one.name])
+    present = ~np.isnan(x)
+    if present.sum() <= NEIGHBOURS:
+        return one
+    nearest = NearestNeighbors(n_neighbors=NEIGHBOURS + 1).fit(rest[present]).kneighbors(return_distance=False)
+    best = best_map(x[present], nearest[:, :NEIGHBOURS])
+    straight = best.base == "identity" and not best.knots
+    kind: Kind = "date" if one.kind == "date" else "real" if straight else "skewed"
+    column = replace(column, map=best, kind=kind)
+    return replace(one, kind=kind, why=one.why + _shape(column), column=column)
 
 
 def _unknown_kind(frame: "pl.DataFrame", name: str, kind: str) -> str:
@@ -287,13 +282,14 @@ def _category(name: str, values: list[Any], counts: "np.ndarray[Any, Any]") -> C
     order = np.array(sorted(order, key=lambda i: str(values[i])))
     n, kept = int(counts.sum()), counts[order]
     cut = [float(intervals.cuts(np.array([n - count, count]))[0]) for count in kept]
-    left = n - int(kept.sum()) + intervals.SMOOTHING
+    merged = n - int(kept.sum())
     return Category(
         name=name,
         kind="category",
         levels=tuple(values[i] for i in order),
         cuts=tuple(cut),
-        other=float(np.log(left / (n + 2 * intervals.SMOOTHING))),
+        other=float(np.log((merged + intervals.SMOOTHING) / (n + 2 * intervals.SMOOTHING))),
+        merged=merged > 0,
     )
 
 

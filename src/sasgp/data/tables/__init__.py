@@ -9,6 +9,7 @@ numbers, booleans, dates or text. `stored` opens files that have types, and `fra
 are null everywhere, never NaN or a code such as "NA".
 """
 
+from sasgp.data.tables.disk import DiskTable
 from sasgp.data.tables.file import LABEL_NAMES, TableFile, TextError
 from sasgp.data.tables.frames import Frame, is_frame, read_frame
 from sasgp.data.tables.headers import first_repeated, is_number
@@ -17,6 +18,7 @@ from sasgp.data.tables.open import TABLE_SUFFIXES, read_table, table_suffix
 __all__ = [
     "LABEL_NAMES",
     "TABLE_SUFFIXES",
+    "DiskTable",
     "Frame",
     "TableFile",
     "TextError",

@@ -26,6 +26,7 @@ __all__ = ["LABEL_NAMES", "TableFile", "TextError", "readable", "source"]
 
 LABEL_NAMES = ("label", "labels", "class", "target", "y")
 MIN_PART, MOST_PARTS = 4, 8  # columns that are read together: few fetches, each of a small share of the file
+LARGE = 1 << 27  # bytes of a table that is read in blocks
 MOST_PROBLEMS = 10  # in one message: each may take a walk through the file to say where it is
 
 
@@ -124,6 +125,13 @@ class TableFile:
         return pl.concat(parts, how="horizontal")
 
     @property
+    def stays_on_disk(self) -> bool:
+        """Whether the rows can be read in blocks and are too many to have in memory for no reason."""
+        import polars as pl
+
+        return isinstance(self.data, pl.LazyFrame) and self.n_rows * len(self.schema) * 8 > LARGE
+
+    @property
     def label_candidates(self) -> tuple[str, ...]:
         """Columns that may hold the labels."""
         return tuple(self.schema)
@@ -163,7 +171,8 @@ class TableFile:
         """The values of a column. Text stays text, and so do codes such as 00123."""
         import polars as pl
 
-        values = self.frame[column]
+        with readable(self.path):
+            values = self.data.lazy().select(column).collect()[column]
         if values.null_count():
             row = values.is_null().arg_max() or 0
             raise InputError(

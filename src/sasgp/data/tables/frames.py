@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sasgp.data.tables.cells import MISSING, type_columns
+from sasgp.data.tables.disk import DiskTable
 from sasgp.data.tables.headers import check_names, name_rows
 from sasgp.data.tables.stored import tidied
 from sasgp.errors import InputError
@@ -36,6 +37,8 @@ class Frame:
 
 def is_frame(X: object) -> bool:
     """Whether `read_frame` takes it. Nothing is imported to find out."""
+    if isinstance(X, DiskTable):
+        return True
     polars, pandas = sys.modules.get("polars"), sys.modules.get("pandas")
     return bool(
         (polars and isinstance(X, polars.DataFrame | polars.LazyFrame)) or (pandas and isinstance(X, pandas.DataFrame))
@@ -56,6 +59,7 @@ def read_frame(X: Any, *, missing: Sequence[str] = ()) -> Frame:
         raise InputError(f"X must be a DataFrame of pandas or polars. Got {type(X).__name__}.", argument="X")
     import polars as pl
 
+    X = X.sample(len(X)) if isinstance(X, DiskTable) else X
     if isinstance(X, pl.DataFrame | pl.LazyFrame):
         objects = [name for name, dtype in X.collect_schema().items() if dtype == pl.Object]
         frame = X.lazy().collect()

@@ -1,0 +1,132 @@
+"""`sasgp score`: how unusual each row is, and which of its columns make it so."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sasgp.cli.arguments import Data, Json, Labels, Model, app
+from sasgp.cli.loading import feature_names, load_data, load_model, training_rows
+from sasgp.cli.printing import show
+from sasgp.cli.together import Processes, together
+from sasgp.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sasgp.cli.runs import RunFolder
+    from sasgp.estimators import SASGP
+
+__all__ = ["score"]
+
+REFERENCE = 2000  # training rows that scores are compared with
+N_COLUMNS = 3  # columns that are named for a row
+NOTABLE = 2.0  # nats by which a column must be less probable than usual to be named
+
+
+@app.command
+def score(
+    model: Model, data: Data, /, *, out: Path | None = None, labels: Labels = None, top: int = 10, as_json: Json = False
+) -> None:
+    """Find unusual rows: the log density of each row, and the columns that make it low.
+
+    A row's percentile is the share of training rows with a lower log density. Under torchrun, each process scores a
+    share of the rows, and the first writes and prints.
+
+    Parameters
+    ----------
+    out
+        A .csv file to write, one line per row: row, id and label if there are any, log_density, percentile and unusual,
+        the columns that are least probable given the rest of the row.
+    top
+        How many of the most unusual rows to print.
+    """
+    import numpy as np
+
+    from sasgp.cli import files
+
+    if top < 0:
+        raise InputError(f"--top must be at least 0. Got {top}.")
+    with together() as processes:
+        if out is not None and processes.first:
+            files.check_suffix(out, (".csv",), data, labels)
+            files.check_place(out)
+        estimator, run = load_model(model)
+        dataset = load_data(data, labels, estimator, run)
+        X = dataset.X if dataset.X_test is None else dataset.X_test
+        y = dataset.y if dataset.X_test is None else dataset.y_test
+        found = _scored(estimator, X, processes)
+        usual, reference = _usual(estimator, run, found)
+    if not processes.first:
+        return
+    log_density, by_column = found[:, 0], found[:, 1:]
+    percentile = 100 * np.searchsorted(np.sort(usual[:, 0]), log_density) / len(usual)
+    names = feature_names(run, estimator)
+    unusual = _unusual(names, by_column, np.nanmean(usual[:, 1:], axis=0))
+    lines: dict[str, Any] = {"row": np.arange(len(X))}
+    if dataset.ids is not None and dataset.X_test is None:
+        lines["id"] = dataset.ids
+    if y is not None:
+        lines["label"] = y
+    lines |= {"log_density": log_density, "percentile": percentile, "unusual": unusual}
+    if out is not None:
+        import polars as pl
+
+        with files.replacing(out) as file:
+            pl.DataFrame(lines).write_csv(file)
+    order = np.argsort(log_density, kind="stable")[:top]
+    if as_json:
+        shown = [{name: _plain(values[i]) for name, values in lines.items()} for i in order]
+        result = {"rows": len(X), "mean_log_density": float(log_density.mean()), "reference": reference, "top": shown}
+        sys.stdout.write(json.dumps(result) + "\n")
+        return
+    name = "id" if "id" in lines else "row"
+    top_rows: list[tuple[str, str | Path, str]] = [
+        (str(lines[name][i]), f"{log_density[i]:.2f}", f"percentile {percentile[i]:.1f}; {unusual[i]}".rstrip("; "))
+        for i in order
+    ]
+    about = f"{len(X)} rows, mean log density {log_density.mean():.3f} nats; percentiles among {reference}"
+    show([(f"{about}\nThe most unusual, by {name}" if top_rows else about, top_rows)])
+    if out is not None:
+        show([("\nWrote", [("", out, f"{len(X)} rows")])])
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
+
+
+def _scored(estimator: "SASGP", X: Any, processes: Processes) -> "NDArray[Any]":
+    """The log density of each row and, in the other columns, that of each of its values given its z."""
+    import numpy as np
+
+    def some(part: slice) -> Any:
+        rows = X[part]
+        return np.column_stack([estimator.score_samples(rows), estimator.score_features(rows)])
+
+    width = 1 + (estimator.n_features_in_ if estimator.columns_ is None else len(estimator.columns_))
+    return processes.rows(some, (len(X), width))
+
+
+def _usual(estimator: "SASGP", run: "RunFolder", found: "NDArray[Any]") -> "tuple[NDArray[Any], str]":
+    """What `_scored` gives for training rows, if they can be read, and in words which rows these are."""
+    import numpy as np
+
+    from sasgp.data.rows import take_rows
+
+    if run.source is not None:
+        try:
+            train = training_rows(estimator, run, run.source)
+            some = np.sort(np.random.default_rng(0).permutation(len(train))[:REFERENCE])
+            return _scored(estimator, take_rows(train, some), Processes()), f"{len(some)} training rows"
+        except (InputError, OSError):
+            pass  # the file has moved or changed
+    return found, "these rows, because the training data cannot be read"
+
+
+def _unusual(names: list[str], by_column: "NDArray[Any]", usual: "NDArray[Any]") -> list[str]:
+    """For each row, the columns that are least probable compared with what is usual for them."""
+    import numpy as np
+
+    excess = np.nan_to_num(usual - by_column)
+    order = np.argsort(-excess, axis=1, kind="stable")[:, :N_COLUMNS]
+    return [", ".join(names[i] for i in line if excess[row, i] > NOTABLE) for row, line in enumerate(order)]
