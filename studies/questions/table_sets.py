@@ -7,7 +7,7 @@ user names; rows with missing cells are left out. Wine, breast cancer and diabet
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import polars as pl
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
-from sasgp.data.columns import Columns, Discrete, Number
+from sasgp.data.columns import Category, Column, Columns, Discrete, Number
 from sasgp.errors import InputError
 
 __all__ = ["FILES", "NUMBERS", "Guess", "is_level", "measured", "rows", "split"]
@@ -63,7 +63,7 @@ def split(frame: pl.DataFrame, seed: int | None) -> tuple[pl.DataFrame, pl.DataF
     return frame[one], frame[other]
 
 
-def is_level(column: Any) -> bool:
+def is_level(column: Column) -> TypeGuard[Discrete | Category]:
     """Whether a column holds levels and not numbers."""
     return not (isinstance(column, Number) or (isinstance(column, Discrete) and column.numeric))
 

@@ -79,20 +79,22 @@ def _sasgp(
 ) -> dict[str, Guesses]:
     settings: dict[str, Any] = {"max_epochs": epochs, "random_state": seed}
     if model in ARRAYS:
-        fitted = SASGP(columns=None, noise=model, **settings).fit(train.to_numpy())
+        fitted = SASGP(**settings | {"columns": None, "noise": model}).fit(train.to_numpy())
         mean, std = fitted.reconstruct(test.to_numpy(), return_std=True)
         return {"through": _gaussian(columns, test, mean.astype(float), np.square(std, dtype=np.float64))}
     # {} and not "auto", which takes diabetes for an array because its columns have one spread
     plain = {column.name: "real" for column in columns.columns if not is_level(column)}
     fitted = SASGP(columns=plain if model == "plain" else {}, **settings).fit(train)
-    values = fitted.columns_.values(test)
+    own = fitted.columns_
+    assert own is not None
+    values = own.values(test)
     mean, std = fitted.predict_scores(fitted.transform(test), return_std=True)
     m, c = mean.astype(np.float64), np.square(std, dtype=np.float64)
     through = {
         column.name: Guess(
             column.predict(m[:, part], c[:, part]), column.log_density(values[:, place], m[:, part], c[:, part])
         )
-        for place, column, part in fitted.columns_.parts()
+        for place, column, part in own.parts()
     }
     return {"through": through, "cells": cells_of(fitted, values)}
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sasgp import SASGP
-from sasgp.data.columns import Columns, maps
+from sasgp.data.columns import maps
 from sasgp.data.columns import table as table_module
 from sasgp.table_quality import table_sums
 from studies.questions.table_sets import rows, split
@@ -55,7 +55,8 @@ def execute(run: Run) -> dict[str, Any]:
     with _set(chosen["choice"], chosen["value"]):
         # {} and not "auto", which takes diabetes for an array because its columns have one spread
         model = SASGP(columns={}, max_epochs=chosen["max_epochs"], random_state=run.seed).fit(train)
-    columns: Columns = model.columns_
+    columns = model.columns_
+    assert columns is not None
     sums = table_sums(model, columns.values(valid), model.transform(valid))
     return {"metrics": sums.metrics(), "columns": sums.by_column()}
 
