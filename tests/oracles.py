@@ -221,3 +221,17 @@ def gpytorch_predict(kernel, noise, Z, X, Z_new):
             means.append(observed.mean)
             variance = observed.variance
     return torch.stack(means, 1), variance
+
+
+# ---- missing values: a Gaussian process for each feature, given the rows that it was observed in ----
+
+
+def masked_estimate(X, K, noise, A, R, N):
+    """Eq. 6 where X has NaN: the estimate of each column by itself, from its observed rows alone."""
+    total = 0.0
+    for x in X.T:
+        active, rest = ([n for n in part if not np.isnan(x[n])] for part in (A, R))
+        total += log_marginal(x[active][:, None], K[np.ix_(active, active)], noise) if active else 0.0
+        for n in rest:
+            total += (N - len(A)) / len(R) * conditional(x[:, None], K, noise, n, active)
+    return total

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 SURFACE = {
-    "sasgp": {"GPLVM", "SASGP", "VAE", "BayesianGPLVM", "InputError", "__version__"},
+    "sasgp": {"GPLVM", "SASGP", "VAE", "BayesianGPLVM", "InputError", "SASGPImputer", "__version__"},
     "sasgp.data": {"NAMES", "Dataset", "load"},
     "sasgp.metrics": {
         "bits_per_value",
@@ -49,6 +49,7 @@ METHODS = {
     "explorer",
     "fit",
     "fit_transform",
+    "impute",
     "inverse_transform",
     "load",
     "posterior_samples",

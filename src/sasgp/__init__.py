@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from sasgp.estimators import SASGP as SASGP
     from sasgp.estimators import VAE as VAE
     from sasgp.estimators import BayesianGPLVM as BayesianGPLVM
+    from sasgp.estimators import SASGPImputer as SASGPImputer
 
 __version__ = "0.1.0.dev0"
 
-_ESTIMATORS = ("SASGP", "GPLVM", "BayesianGPLVM", "VAE")
+_ESTIMATORS = ("SASGP", "GPLVM", "BayesianGPLVM", "VAE", "SASGPImputer")
 
-__all__ = ["GPLVM", "SASGP", "VAE", "BayesianGPLVM", "InputError", "__version__"]
+__all__ = ["GPLVM", "SASGP", "VAE", "BayesianGPLVM", "InputError", "SASGPImputer", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

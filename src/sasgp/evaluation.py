@@ -152,7 +152,7 @@ def structure(X: Array, Z: Array, y: Array | None, seed: int = 0) -> dict[str, f
     if len(X) < 2 * k + 2:
         return {}
     some = np.sort(np.random.default_rng(seed).permutation(len(X))[:STRUCTURE_ROWS])
-    X, Z = take_rows(X, some), Z[some]
+    X, Z = _mean_filled(take_rows(X, some)), Z[some]
     found = {
         "trustworthiness": metrics.trustworthiness(X, Z, k),
         "continuity": metrics.continuity(X, Z, k),
@@ -169,10 +169,11 @@ class ReconstructionSums:
     """What the metrics of reconstructed rows are made from. The sums of parts of the data can be added.
 
     `squares`, `absolute`, `density` and `bits` are sums over rows of means over features. Bits are NaN if they were not
-    counted for some rows, because the data are not 8-bit.
+    counted for some rows, because the data are not 8-bit. Missing values are left out: a row counts by the share of
+    features that it has.
     """
 
-    rows: int = 0
+    rows: float = 0
     squares: float = 0.0
     absolute: float = 0.0
     density: float = 0.0
@@ -191,7 +192,7 @@ class ReconstructionSums:
     @classmethod
     def from_vector(cls, vector: NDArray[np.float64]) -> Self:
         rows, squares, absolute, density, bits = vector[:5].tolist()
-        return cls(int(rows), squares, absolute, density, bits, vector[5:].astype(np.int64))
+        return cls(rows, squares, absolute, density, bits, vector[5:].astype(np.int64))
 
     def metrics(self) -> dict[str, Any]:
         """The numbers that `reconstruction` returns."""
@@ -237,8 +238,13 @@ def reconstruction_sums(
     """
     sums, unit = ReconstructionSums(), 1.0 if scale is None else scale
     for rows, mean, std in _decoded(model, Z, predict):
-        block, n = read_rows(X, rows), rows.stop - rows.start
+        block: Array = read_rows(X, rows)
+        n: float = rows.stop - rows.start
         var = np.square(std, dtype=np.float64)
+        if block.dtype.kind == "f" and (missing := np.isnan(block)).any():
+            seen = ~missing
+            n = float(seen.sum()) / block.shape[1]
+            block, mean, var = block[seen][:, None], mean[seen][:, None], var[seen][:, None]
         sums += ReconstructionSums(
             n,
             squares=n * metrics.rmse(block / unit, mean / unit) ** 2,
@@ -260,7 +266,7 @@ def eight_bit_levels(X: Array) -> Array | None:
         return None
     n = min(len(X), max(1, LEVEL_VALUES // X.shape[1]))
     sample = take_rows(X, np.linspace(0, len(X) - 1, n).astype(np.int64))
-    steps = sample.astype(np.float64) * (1 if X.dtype == np.uint8 else 255)
+    steps = np.nan_to_num(sample.astype(np.float64)) * (1 if X.dtype == np.uint8 else 255)
     whole = np.rint(steps)
     # float32 rounds a multiple of 1/255 by 1.5e-5 of a step at most
     if np.abs(steps - whole).max() > 1e-3 or whole.min() < 0 or whole.max() > 255 or len(np.unique(whole)) <= 86:
@@ -383,9 +389,29 @@ def pca_rmse(X_train: Array, X: Array, n_components: int, seed: int, *, by_featu
         variance = moments(X)[1]
         X = X / np.sqrt(np.where(variance > 0, variance, 1.0))
     mean = rows.mean(0)
+    if np.isnan(mean).any():
+        mean = np.nanmean(_with_values(rows), 0)
+        rows = np.where(np.isnan(rows), mean, rows)
     axes = principal_axes(torch.from_numpy(rows - mean), n_components)[1].numpy()  # [D, Q]
-    squares = 0.0
+    squares = n_rows = 0.0
     for part in slices(len(X), D):
         block = X[part].astype(rows.dtype)
-        squares += len(block) * metrics.rmse(block, mean + (block - mean) @ axes @ axes.T) ** 2
-    return float(np.sqrt(squares / len(X)))
+        seen = ~np.isnan(block)
+        filled = block if seen.all() else np.where(seen, block, mean)
+        predicted = mean + (filled - mean) @ axes @ axes.T
+        n = len(block) if seen.all() else float(seen.sum()) / D
+        pair = (block, predicted) if seen.all() else (block[seen][:, None], predicted[seen][:, None])
+        squares, n_rows = squares + n * metrics.rmse(*pair) ** 2, n_rows + n
+    return float(np.sqrt(squares / n_rows))
+
+
+def _with_values(X: Array) -> Array:
+    """Rows in which a column without any value has zeros."""
+    return np.where(np.isnan(X).all(0), np.zeros_like(X), X)
+
+
+def _mean_filled(X: Array) -> Array:
+    """Rows with the mean of a column in place of its missing values, for distances between rows."""
+    if X.dtype.kind != "f" or not np.isnan(X).any():
+        return X
+    return np.where(np.isnan(X), np.nanmean(_with_values(X), 0), X)

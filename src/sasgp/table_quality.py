@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from sasgp import metrics
 from sasgp.data.blocks import slices
 from sasgp.data.columns import Category, Column, Columns, Discrete, Number
+from sasgp.data.tables import read_frame
+from sasgp.errors import InputError
 
 if TYPE_CHECKING:
     from sasgp.estimators.protocol import Decoder
 
-__all__ = ["TableSums", "standardised", "table_pca_rmse", "table_sums"]
+__all__ = ["TableSums", "standardised", "table_pca_rmse", "table_pit", "table_sums"]
 
 Array = NDArray[Any]
 LEVELS = (50, 90, 99)  # of the intervals, in per cent
@@ -185,3 +188,22 @@ def table_pca_rmse(columns: Columns, train: Array, test: Array, n_components: in
     axes = np.linalg.svd(X - mean, full_matrices=False)[2][:n_components]
     error = (X_test - mean) - (X_test - mean) @ axes.T @ axes
     return float(np.sqrt((error[:, numbers] ** 2).mean()))
+
+
+def table_pit(model: "Decoder", X: Any, Z: Array) -> NDArray[np.int64]:
+    """What `metrics.pit_counts` says about the numbers of a table at latents Z [N, Q]: u = Φ((g(x) − m) / √c).
+
+    Counts and levels are left out: few values have few different u, however good the predictions are.
+    """
+    columns: Columns = model.columns_
+    values = columns.values(read_frame(X).frame)
+    mean, std = model.predict_scores(Z, return_std=True)
+    counts = np.zeros(metrics.PIT_BINS, np.int64)
+    for place, column, part in columns.parts():
+        here = ~np.isnan(values[:, place])
+        if isinstance(column, Number) and here.any():
+            scores = column.scores(values[here, place])
+            counts += metrics.pit_counts(scores, mean[here, part], np.square(std[here, part], dtype=np.float64))
+    if not counts.any():
+        raise InputError("Calibration is measured on columns of numbers, and the table has none.")
+    return counts

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from datetime import date, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -171,7 +172,7 @@ def test_log_mass_far_out():
 @pytest.mark.parametrize("var", [0.01, 0.5, 4.0])
 @pytest.mark.parametrize("mean", [-2.0, 0.3, 6.0])
 def test_probabilities_sum_to_one_and_densities_integrate_to_one(table, mean, var):
-    columns = Columns.recognised(table, {})
+    columns: Any = Columns.recognised(table, {})
     for _, column, part in columns.parts():
         m, c = np.full((1, part.stop - part.start), mean), np.full((1, part.stop - part.start), var)
         if isinstance(column, Discrete | Category):
@@ -187,7 +188,8 @@ def test_probabilities_sum_to_one_and_densities_integrate_to_one(table, mean, va
 
 
 def test_moments_and_quantiles_are_those_of_draws(table):
-    columns, draw = Columns.recognised(table, {}), np.random.default_rng(1)
+    columns: Any = Columns.recognised(table, {})
+    draw = np.random.default_rng(1)
     D, n = columns.n_scores, 200_000
     mean, var = draw.normal(size=(1, D)), np.full((1, D), 0.3)
     scores = mean + np.sqrt(var) * draw.normal(size=(n, D))
@@ -282,7 +284,8 @@ def test_the_user_knows_better(table):
 def test_ordered_categories_keep_their_order():
     sizes = pl.Enum(["small", "medium", "large"])
     frame = pl.DataFrame({"size": pl.Series(["large", "small", "medium", "small"] * 10, dtype=sizes)})
-    (column,) = Columns.recognised(frame, {}, ordered={"size"}).columns
+    found: Any = Columns.recognised(frame, {}, ordered={"size"})
+    (column,) = found.columns
     assert (column.kind, column.levels) == ("ordinal", ("small", "medium", "large"))
     assert (np.diff(column.targets) > 0).all()
 
@@ -290,7 +293,7 @@ def test_ordered_categories_keep_their_order():
 def test_a_category_with_many_levels_keeps_the_frequent_ones():
     values = [f"level {i % 40}" for i in range(2000)] + [f"rare {i}" for i in range(200)]
     frame = pl.DataFrame({"x": values})
-    columns = Columns.recognised(frame, {})
+    columns: Any = Columns.recognised(frame, {})
     (column,) = columns.columns
     assert len(column.levels) == 49
     codes = columns.values(frame)[:, 0]
@@ -304,7 +307,7 @@ def test_a_category_with_many_levels_keeps_the_frequent_ones():
 def test_tables_come_back_as_they_were(table):
     gaps = table.with_columns(pl.when(pl.int_range(N) % 7 == 0).then(None).otherwise(pl.all()).name.keep())
     for frame in (table, gaps):
-        columns = Columns.recognised(frame, {})
+        columns: Any = Columns.recognised(frame, {})
         values = columns.values(frame)
         back = columns.frame(values)
         assert back.columns == list(columns.names)
@@ -320,14 +323,14 @@ def test_tables_come_back_as_they_were(table):
 
 
 def test_columns_survive_json(table):
-    columns = Columns.recognised(table, {})
+    columns: Any = Columns.recognised(table, {})
     again = Columns.from_json(json.loads(json.dumps(columns.as_json())))
     assert again == columns
     assert np.array_equal(again.scores(again.values(table)), columns.scores(columns.values(table)))
 
 
 def test_renaming_and_rescaling_change_nothing_but_names(table):
-    columns = Columns.recognised(table, {})
+    columns: Any = Columns.recognised(table, {})
     other = table.with_columns(
         pl.col("income") * 1000, pl.col("region").replace({"north": "a", "south": "b", "west": "c"})
     ).rename({"height": "tall"})
@@ -336,7 +339,7 @@ def test_renaming_and_rescaling_change_nothing_but_names(table):
 
 
 def test_new_tables(table):
-    columns = Columns.recognised(table, {})
+    columns: Any = Columns.recognised(table, {})
     shuffled = table.select(reversed(table.columns)).with_columns(pl.lit(1).alias("more"))
     assert np.array_equal(columns.values(shuffled), columns.values(table))
     with pytest.raises(InputError, match=r"has no column 'income', 'children'.*It has 'height', 'smokes'"):
@@ -355,7 +358,8 @@ def test_new_tables(table):
 
 def test_an_unseen_level_is_less_probable_the_more_rows_there_were():
     def other(n):
-        (column,) = Columns.recognised(pl.DataFrame({"x": ["a", "b", "c"] * n}), {}).columns
+        found: Any = Columns.recognised(pl.DataFrame({"x": ["a", "b", "c"] * n}), {})
+        (column,) = found.columns
         return column.log_density(np.array([3.0]), np.zeros((1, 3)), np.ones((1, 3)))[0]
 
     assert other(1000) < other(100) < other(10) < np.log(0.2)
@@ -363,7 +367,8 @@ def test_an_unseen_level_is_less_probable_the_more_rows_there_were():
 
 def test_bounds_are_kept():
     x = np.abs(RNG.normal(size=300))
-    (column,) = Columns.recognised(pl.DataFrame({"x": x}), {"x": "real"}).columns
+    found: Any = Columns.recognised(pl.DataFrame({"x": x}), {"x": "real"})
+    (column,) = found.columns
     low = column.quantile(np.array([[-9.0]]), np.array([[1.0]]), 0.05)
     assert low[0] == 0.0
     share = replace(column, high=1.0)

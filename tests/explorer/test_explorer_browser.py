@@ -20,10 +20,11 @@ from sasgp.gp.row_sums import condition as given_rows
 
 selenium = pytest.importorskip("selenium", reason="selenium is not installed: pip install -e '.[test]'")
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
+needs_chromium = pytest.mark.skipif(
     CHROMIUM is None or DRIVER is None,
     reason="no chromium or chromedriver on the PATH: apt-get install chromium chromium-driver",
 )
+pytestmark = needs_chromium
 
 HOSTILE = [
     "</script><script>document.title='pwned'</script>",

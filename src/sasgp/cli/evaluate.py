@@ -53,6 +53,8 @@ def evaluate(
 
     with together() as processes:
         estimator, run = load_model(model)
+        if by_column and estimator.columns_ is None:
+            raise InputError("--by-column needs a model of a table with columns of several kinds. Leave it out.")
         predict = _from_nearest_rows(estimator, run, neighbours, train)
         dataset = load_data(data, labels, estimator, run)
         known = run.embedding()

@@ -182,7 +182,7 @@ def _train(request: Request, source: str, out: Path, resumed: bool) -> Trained |
 
     # These import torch, and a wrong path should not have to wait for it
     from sasgp.data.images import check_shape
-    from sasgp.data.rows import check_finite
+    from sasgp.data.rows import check_values
     from sasgp.data.tables import is_frame
 
     if options.image_shape is not None:
@@ -192,7 +192,7 @@ def _train(request: Request, source: str, out: Path, resumed: bool) -> Trained |
     dataset, columns = as_table(dataset, request.table)
     estimator = request.estimator(replace(options, columns=columns))
     if not is_frame(dataset.X):
-        check_finite(dataset.X, source, dataset.columns)  # before the shuffle, because it names rows by their place
+        check_values(dataset.X, source, dataset.columns)  # before the shuffle, because it names rows by their place
     seed = check_seed(options.random_state)
     dataset, split, size_factor = held_out(dataset, request.test_fraction, seed)
     first = not rank_of_process()

@@ -55,7 +55,7 @@ def load_model(path: Path) -> "tuple[SASGP, RunFolder]":
 def load_data(source: str, labels: str | None, model: "SASGP", run: "RunFolder") -> "Dataset":
     """Data with the columns that the model was trained on, in that order."""
     from sasgp.data import load
-    from sasgp.data.rows import check_finite
+    from sasgp.data.rows import check_values
 
     if labels is None and is_source(run, source):
         labels = run.labels  # the same file has its labels in the same place
@@ -75,7 +75,7 @@ def load_data(source: str, labels: str | None, model: "SASGP", run: "RunFolder")
             f"{_few(others)} instead. If they are the same, rename them."
         )
     if not _made_up(dataset.columns):  # without names, the estimator's own check says as much
-        check_finite(dataset.X, source, dataset.columns)
+        check_values(dataset.X, source, dataset.columns)
     return dataset
 
 
@@ -162,7 +162,15 @@ def training_rows(model: "SASGP", run: "RunFolder", source: str) -> Any:
     X = X[:N] if (rows == np.arange(N)).all() else take_rows(X, rows)  # no copy of what is on disk
     if not n_added:
         return X
-    return np.concatenate([X, *(load_data(update["file"], None, model, run).X for update in run.updates)])
+    parts = [X, *(load_data(update["file"], None, model, run).X for update in run.updates)]
+    if model.columns_ is None:
+        return np.concatenate(parts)
+
+    import polars as pl
+
+    from sasgp.data.tables import read_frame
+
+    return pl.concat([read_frame(part).frame.select(model.columns_.names) for part in parts], how="vertical_relaxed")
 
 
 def feature_names(run: "RunFolder", model: "SASGP") -> list[str]:

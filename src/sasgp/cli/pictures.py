@@ -68,16 +68,12 @@ def explorer_page(
     import numpy as np
 
     from sasgp.data.images import is_image_shape
-    from sasgp.estimators.validation import check_rows
     from sasgp.explorer import explore
 
     X, shape, columns = None, None if run is None else run.image_shape, None if run is None else run.columns
     if dataset is not None:
         X = dataset.X if dataset.X_test is None else np.concatenate([dataset.X, dataset.X_test])
         shape, columns = dataset.image_shape, dataset.columns
-    if estimator.columns_ is not None:
-        X = None if X is None else check_rows(estimator, X, reset=False)
-        shape, columns = (), estimator.columns_.score_names
     if shape is not None and not is_image_shape(shape):
         shape = ()
     return explore(

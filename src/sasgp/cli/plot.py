@@ -94,6 +94,7 @@ def _figures(model: Path, data: str | None, labels: str | None) -> "dict[str, Ca
     from sasgp.cli.runs import Embedding
     from sasgp.data.images import is_image_shape
     from sasgp.evaluation import reconstruction, tidy_labels
+    from sasgp.table_quality import table_pit
 
     estimator, run = load_model(model)
     if data is None:
@@ -115,6 +116,8 @@ def _figures(model: Path, data: str | None, labels: str | None) -> "dict[str, Ca
         if data is None or dataset is None:
             raise InputError("--calibration needs rows that the model was not trained on. Add --data.")
         rows, _, _ = rows_to_evaluate(data, dataset, run, run.embedding())
+        if estimator.columns_ is not None:
+            return table_pit(estimator, rows, estimator.transform(rows))
         return reconstruction(estimator, rows, estimator.transform(rows))["pit"]
 
     return {

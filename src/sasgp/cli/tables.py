@@ -98,8 +98,6 @@ def _ids(X: Any, name: str) -> Any:
 
 def show_by_column(result: dict[str, Any]) -> None:
     """Print the metrics of each column."""
-    if "by_column" not in result:
-        raise InputError("--by-column needs a model of a table with columns of several kinds. Leave it out.")
     lines: list[tuple[str, str | Path, str]] = []
     for one in result["by_column"]:
         if "accuracy" in one:

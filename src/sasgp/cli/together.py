@@ -71,13 +71,13 @@ class Processes:
     @staticmethod
     def _check_finite(X: Any, ranks: "Ranks") -> None:
         """Raise InputError for a value that is not finite. `transform` would count its row from the share's start."""
-        from sasgp.data.rows import check_finite
+        from sasgp.data.rows import check_values
         from sasgp.training.shares import shares
 
         part = shares(len(X), ranks.world, 1)[ranks.rank]
         name = f"The part of the data from row {part.start} to row {part.stop - 1}"
         if part.start < part.stop:
-            check_finite(X[part], name, first_row=part.start)
+            check_values(X[part], name, first_row=part.start)
 
 
 ALONE = Processes()

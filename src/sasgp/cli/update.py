@@ -79,12 +79,14 @@ def _add(estimator: "SASGP", run: "RunFolder", source: str, dataset: "Dataset") 
     from datetime import UTC, datetime
 
     from sasgp.data import NAMES
+    from sasgp.estimators.validation import check_rows
     from sasgp.training.fingerprint import sample_fingerprint
 
     twice = "so its rows would count twice. Put the new rows into a file of their own."
     if is_source(run, source):
         raise InputError(f"{source} is what the run was trained on, {twice}")
-    if [len(dataset.X), sample_fingerprint(dataset.X, estimator.dtype)] in estimator._data_parts:
+    rows = check_rows(estimator, dataset.X, reset=False)
+    if [len(rows), sample_fingerprint(rows, estimator.dtype)] in estimator._data_parts:
         raise InputError(f"{source} has the rows of an earlier update of {run.folder or run.model}, {twice}")
     before = estimator.sums_
     estimator.update(dataset.X)

@@ -66,7 +66,7 @@ def guess_shape(X: Array) -> tuple[int, ...] | None:
     is not true are a table: showing an image as a table is dull, but showing a table as an image is wrong.
     """
     D = X.shape[1]
-    sample = np.asarray(X[:: max(1, len(X) // 1000)], dtype=np.float64)
+    sample = np.nan_to_num(np.asarray(X[:: max(1, len(X) // 1000)], dtype=np.float64))  # NaN is a missing value
     high = float(sample.max(initial=0))
     if not sample.size or sample.min() < 0 or not 0 < high <= 255 or np.mean(sample.max(0) > high / 2) < 0.3:
         return None

@@ -20,7 +20,7 @@ from sasgp.data.sparse import SparseArray
 from sasgp.data.tables.frames import is_frame
 from sasgp.errors import InputError
 
-__all__ = ["ArrayRows", "DatasetArray", "check_finite", "moments", "read_rows", "row_blocks", "take_rows"]
+__all__ = ["ArrayRows", "DatasetArray", "check_values", "moments", "read_rows", "row_blocks", "take_rows"]
 
 CHUNK_BYTES = 1 << 17  # smaller chunks slow down a disk; larger ones mix the rows of a sorted file less well
 POOL_BYTES = 1 << 26  # shuffled together; memory holds two pools
@@ -177,30 +177,38 @@ def row_blocks(array: Any) -> Iterator[tuple[int, NDArray[Any]]]:
         yield block.start, array[block] if reader is None else reader.slice(block.start, block.stop)
 
 
-def check_finite(array: Any, name: str = "Input X", columns: Sequence[str] = (), *, first_row: int = 0) -> None:
-    """Raise InputError if values are NaN or infinite. The message says how many, and where the first is.
+def check_values(array: Any, name: str = "Input X", columns: Sequence[str] = (), *, first_row: int = 0) -> int:
+    """The number of missing values, which are NaN. Raise InputError for infinite ones, and for a row without any value.
 
-    `first_row` is the number of the array's first row in the data that the user knows.
+    The message says how many there are, and where the first is. `first_row` is the number of the array's first row in
+    the data that the user knows.
     """
     if array.dtype.kind != "f" or (isinstance(array, SparseArray) and np.isfinite(array.stored).all()):
-        return
-    count, first = 0, (-1, -1)
+        return 0
+    missing, infinite, empty, first = 0, 0, 0, (-1, -1)
     for start, block in row_blocks(array):
         # A finite sum has finite terms only, so single values are looked at only if the sum is not finite.
         if np.isfinite(np.sum(block, dtype=np.float64)):
             continue
-        bad = np.argwhere(~np.isfinite(block))
-        if len(bad) and not count:
-            first = (start + int(bad[0, 0]), int(bad[0, 1]))
-        count += len(bad)
-    if count:
-        value = "NaN" if np.isnan(array[first]) else "inf"
+        absent, bad = np.isnan(block), np.isinf(block)
+        bare = absent.all(1)
+        if not (infinite or empty) and (bad.any() or bare.any()):
+            row = int((bad.any(1) | bare).argmax())
+            first = (start + row, int(bad[row].argmax()))
+        missing, infinite, empty = missing + int(absent.sum()), infinite + int(bad.sum()), empty + int(bare.sum())
+    if infinite:
         called = f" ('{columns[first[1]]}')" if columns else ""
         raise InputError(
-            f"{name} contains {count} NaN or infinite value{'s' * (count > 1)}, the first ({value}) in row "
-            f"{first_row + first[0]}, column {first[1]}{called}, counted from 0. All values must be finite: "
-            "remove such rows, or fill in the values, for example with sklearn.impute."
+            f"{name} contains {infinite} infinite value{'s' * (infinite > 1)}, the first (inf) in row "
+            f"{first_row + first[0]}, column {first[1]}{called}, counted from 0. All values must be finite, or NaN if "
+            "they are missing: correct them, or set them to NaN."
         )
+    if empty:
+        raise InputError(
+            f"{name} has {empty} row{'s' * (empty > 1)} without any value, the first is row {first_row + first[0]}, "
+            "counted from 0. Each row must have at least one value that is not NaN: remove the others."
+        )
+    return missing
 
 
 def moments(array: Any) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
@@ -212,5 +220,27 @@ def moments(array: Any) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArr
         total += shifted.sum(0)
         low, high = np.minimum(low, shifted.min(0)), np.maximum(high, shifted.max(0))
         squares += np.square(shifted, out=shifted).sum(0)
+    if np.isnan(total).any():
+        return _observed_moments(array)
     shift = total / len(array)
     return first + shift, np.maximum(squares / len(array) - shift**2, 0), high - low
+
+
+def _observed_moments(array: Any) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """The same over the values that are there. A column without values has mean, variance and range 0."""
+    D = array.shape[1]
+    first = np.full(D, np.nan)  # of each column, the first value
+    count, total, squares = np.zeros((3, D))
+    low, high = np.full(D, np.inf), np.full(D, -np.inf)
+    for _, block in row_blocks(array):
+        seen = ~np.isnan(block)
+        fresh = np.isnan(first) & seen.any(0)
+        first[fresh] = block[seen.argmax(0), np.arange(D)][fresh]
+        shifted = np.where(seen, block - np.nan_to_num(first), 0.0)
+        count, total, squares = count + seen.sum(0), total + shifted.sum(0), squares + np.square(shifted).sum(0)
+        low = np.minimum(low, np.where(seen, shifted, np.inf).min(0))
+        high = np.maximum(high, np.where(seen, shifted, -np.inf).max(0))
+    there = np.maximum(count, 1)
+    shift = total / there
+    ranges = np.where(count > 0, high, 0) - np.where(count > 0, low, 0)
+    return np.nan_to_num(first) + shift, np.maximum(squares / there - shift**2, 0), ranges

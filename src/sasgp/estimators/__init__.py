@@ -1,4 +1,4 @@
-"""The scikit-learn estimators: SASGP and GPLVM, and the baselines BayesianGPLVM and VAE.
+"""The scikit-learn estimators: SASGP and GPLVM, SASGPImputer, and the baselines BayesianGPLVM and VAE.
 
     model = SASGP(random_state=0).fit(X)
     Z = model.transform(X_new)
@@ -7,8 +7,9 @@
 Arrays go in and come out; tensors stay inside.
 """
 
+from sasgp.estimators.imputer import SASGPImputer
 from sasgp.estimators.inducing import BayesianGPLVM
 from sasgp.estimators.sas import GPLVM, SASGP
 from sasgp.estimators.vae import VAE
 
-__all__ = ["GPLVM", "SASGP", "VAE", "BayesianGPLVM"]
+__all__ = ["GPLVM", "SASGP", "VAE", "BayesianGPLVM", "SASGPImputer"]

@@ -7,6 +7,7 @@ are added to them. With noise="local" a second pass does the same with the squar
 import copy
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,11 +15,12 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from sasgp.data.rows import ArrayRows
+from sasgp.data.rows import ArrayRows, check_values
 from sasgp.estimators.evidence import EvidenceMethods
 from sasgp.gp import kernels, positions
 from sasgp.gp.linalg import NotPositiveDefiniteError
 from sasgp.gp.local_noise import ResidualSums
+from sasgp.gp.masked_sums import FilledSums, PatternSums, masked_copy, most_positions
 from sasgp.gp.posterior import Posterior
 from sasgp.gp.row_sums import RowSums
 from sasgp.models.encoders import ENCODE_ROWS
@@ -36,8 +38,17 @@ ROUGHLY = 1e-3  # the same while lengthscales are chosen
 MOST = 1000  # positions that "auto" takes at most: the pass takes M² operations per row
 SHORTER, SHORTENED = 0.8, 10  # factor by which lengthscales are shortened at a time, and times at most
 MIXED = 64  # mixtures of the features that decide about lengthscales
+MASKED_ROWS, MASKED_FEATURES = 4000, 8  # that decide about them if values are missing
 FAR = 0.5  # share of the prior's variance at new rows beyond which the positions do not know them
 INTERIM_ROWS, INTERIM_POSITIONS = 4000, 200  # of the decoder that early stopping looks at
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Some features of centred rows, or mixtures of all: `of` makes them from rows [B, D]."""
+
+    n_features: int
+    of: Callable[[Tensor], Tensor]
 
 
 class AllRows(EvidenceMethods):
@@ -63,16 +74,28 @@ class AllRows(EvidenceMethods):
         some = torch.randperm(len(rows), generator=generator(self.seed_, "early stopping"))[:INTERIM_ROWS]
         X = rows.gather(some)
         Z = self.model_.encoder.position(X, some.to(self._device))
-        sums = self.model_.row_sums(Z[:INTERIM_POSITIONS])
-        sums.add(self.model_.centred(X), Z)
+        sums = self._empty_sums(Z[:INTERIM_POSITIONS])
+        centred = self.model_.centred(X)
+        sums.add(centred, Z)
+        if isinstance(sums, FilledSums):
+            sums.fill(self.model_.noise, lambda V: sums.seen_products(centred, Z, V))
         return self.model_.decoder(sums)
+
+    def _empty_sums(self, U: Tensor, n_features: int | None = None) -> RowSums:
+        if not self.missing_share_:
+            return self.model_.row_sums(U, n_features=n_features)
+        if n_features is not None:  # few of them
+            return PatternSums(self.model_.kernel, U, n_features)
+        return self.model_.masked_sums(U)
 
     def _final_posterior(self, rows: ArrayRows, ranks: Ranks) -> Posterior:
         Z = torch.as_tensor(self.embedding_, device=self._device)
         if self.active_set_size is not None:
             self._shorten_lengthscales(rows, Z, ranks)
         self.sums_ = self._sums(rows, Z, ranks)
-        self.residual_sums_ = self.model_.residual_sums(self.sums_.U) if self.noise_kind_ == "local" else None
+        masked = self.missing_share_ > 0
+        local = self.noise_kind_ == "local"
+        self.residual_sums_ = self.model_.residual_sums(self.sums_.U, masked=masked) if local else None
         return self._decoder_with(self.sums_, self.residual_sums_, rows, Z, ranks)
 
     def _shorten_lengthscales(self, rows: ArrayRows, Z: Tensor, ranks: Ranks) -> None:
@@ -84,7 +107,14 @@ class AllRows(EvidenceMethods):
         """
         kernel, D = self.model_.kernel, self.n_scores_
         draw = generator(self.seed_, "mixed features")
-        mix = torch.linalg.qr(torch.randn(D, min(D, MIXED), generator=draw, dtype=Z.dtype)).Q.to(Z.device)  # [D, F]
+        if self.missing_share_:  # a mixture would miss a value wherever one of its features does
+            chosen = torch.randperm(D, generator=draw)[:MASKED_FEATURES].to(Z.device)
+            some = torch.randperm(len(rows), generator=draw)[:MASKED_ROWS].sort().values
+            rows, Z = rows.subset(some), Z[some.to(Z.device)]
+            mix = Mixture(len(chosen), lambda X: X[:, chosen])
+        else:
+            Q = torch.linalg.qr(torch.randn(D, min(D, MIXED), generator=draw, dtype=Z.dtype)).Q.to(Z.device)  # [D, F]
+            mix = Mixture(Q.shape[1], lambda X: X @ Q)
 
         def bound() -> float:
             return self._sums(rows, Z, ranks, mix).bound(self.model_.noise)
@@ -100,35 +130,55 @@ class AllRows(EvidenceMethods):
             best, kept = found, copy.deepcopy(kernel.state_dict())
         kernel.load_state_dict(kept)
 
-    def _sums(self, rows: ArrayRows, Z: Tensor, ranks: Ranks, mix: Tensor | None = None) -> RowSums:
-        """The sums over all rows, or over mixtures [D, F] of their features."""
+    def _sums(self, rows: ArrayRows, Z: Tensor, ranks: Ranks, mix: "Mixture | None" = None) -> RowSums:
+        """The sums over all rows, or over mixtures of their features."""
         U = Z[self._choose_positions(Z, MISSED if mix is None else ROUGHLY)].clone()
         same_everywhere([U], ranks)  # rounding may differ between machines
-        sums = self.model_.row_sums(U, n_features=None if mix is None else mix.shape[1])
+        sums = self._empty_sums(U, None if mix is None else mix.n_features)
         same_everywhere([sums.L], ranks)
         return self._add_rows(sums, rows, Z, ranks, mix)
 
     def _choose_positions(self, Z: Tensor, missed: float) -> Tensor:
         """Indices of the rows whose latents become positions; with "auto", they may miss this share of the variance."""
         auto, N = self.support_size == "auto", len(Z)
-        size = N if self.support_size is None else MOST if auto else int(self.support_size)
+        most, few = MOST, FEW_ROWS
+        if self.missing_share_ and (limit := most_positions(self.n_scores_)):
+            most, few = min(most, limit), min(few, limit)  # each feature has sums of its own
+        size = N if self.support_size is None else most if auto else int(self.support_size)
         draw = generator(self.seed_, "support")
-        if (FEW_ROWS if auto else size) >= N:
+        if (few if auto else size) >= N:
             # All rows but those that others express to the last digit: the exact Gaussian process
             return positions.choose(self.model_.kernel, Z, N, draw).to(Z.device)
         some = torch.randperm(N, generator=draw)[: max(positions.CHOSEN_FROM, size)].to(Z.device)
         chosen = positions.choose(self.model_.kernel, Z[some], size, draw, missed if auto else 0.0)
         return some[chosen.to(Z.device)]
 
-    def _add_rows(self, sums: RowSums, rows: ArrayRows, Z: Tensor, ranks: Ranks, mix: Tensor | None = None) -> RowSums:
-        """Add rows with latents Z [N, Q] to sums, or mixtures [D, F] of their features."""
+    def _add_rows(
+        self, sums: RowSums, rows: ArrayRows, Z: Tensor, ranks: Ranks, mix: "Mixture | None" = None
+    ) -> RowSums:
+        """Add rows with latents Z [N, Q] to sums, or mixtures of their features."""
 
         def add(X: Tensor, Z: Tensor) -> None:
             X = self.model_.centred(X)
-            sums.add(X if mix is None else X @ mix, Z)
+            sums.add(X if mix is None else mix.of(X), Z)
 
-        self._pass("conditioning on all rows", sums, add, rows, Z, ranks)
+        if ranks.world > 1 and isinstance(sums, PatternSums):
+            sums.separate()
+        self._pass("conditioning on all rows", sums.tensors, add, rows, Z, ranks)
+        if isinstance(sums, FilledSums):
+            sums.fill(self.model_.noise, lambda V: self._seen_products(sums, V, rows, Z, ranks))
         return sums
+
+    def _seen_products(self, sums: FilledSums, V: Tensor, rows: ArrayRows, Z: Tensor, ranks: Ranks) -> Tensor:
+        """One of the passes that fill in missing values."""
+        total = torch.zeros_like(V)
+
+        def add(X: Tensor, Z: Tensor) -> None:
+            for part in zip(X.split(ENCODE_ROWS // 4), Z.split(ENCODE_ROWS // 4), strict=True):  # type: ignore[no-untyped-call]
+                total.add_(sums.seen_products(*part, V))
+
+        self._pass("filling in missing values", {"products": total}, add, rows, Z, ranks)
+        return total
 
     def _decoder_with(
         self, sums: RowSums, residuals: ResidualSums | None, rows: ArrayRows, Z: Tensor, ranks: Ranks
@@ -142,21 +192,25 @@ class AllRows(EvidenceMethods):
             r, h = posterior.residuals(X, Z)
             residuals.add(r, h, Z)
 
-        self._pass("local noise", residuals, add, rows, Z, ranks)
+        self._pass("local noise", residuals.tensors, add, rows, Z, ranks)
         posterior.local_noise = residuals.noise(posterior.feature_noise)
         return posterior
 
     def _pass(
         self,
         title: str,
-        sums: RowSums | ResidualSums,
+        sums: dict[str, Tensor],
         add: Callable[[Tensor, Tensor], None],
         rows: ArrayRows,
         Z: Tensor,
         ranks: Ranks,
     ) -> None:
-        """Walk through rows with latents Z [N, Q]. Each process adds its share to the sums, and all get the total."""
-        N, before = len(rows), {name: tensor.clone() for name, tensor in sums.tensors.items()}
+        """Walk through rows with latents Z [N, Q]. Each process adds its share to the sums, and all get the total.
+
+        The tensors of the sums are changed in place, if there are several processes.
+        """
+        N, several = len(rows), ranks.world > 1
+        before = {name: tensor.clone() for name, tensor in sums.items()} if several else {}
         part = shares(N, ranks.world, ENCODE_ROWS)[ranks.rank]
         done = part.start
         with (
@@ -167,8 +221,8 @@ class AllRows(EvidenceMethods):
                 add(X, Z[done : done + len(X)])
                 done += len(X)
                 update((done - part.start) * ranks.world)
-            if ranks.world > 1:
-                for name, tensor in sums.tensors.items():
+            if several:
+                for name, tensor in sums.items():
                     tensor -= before[name]
                     ranks.sum_(tensor)
                     tensor += before[name]
@@ -191,7 +245,11 @@ class AllRows(EvidenceMethods):
         rows = self._rows(X)
         with_spread = self._by_row and self.latents == "bayesian"  # a table keeps the variances of its rows
         latents, std = self._encode(rows, return_std=True) if with_spread else (self._encode(rows), None)
-        sums, residuals = copy.deepcopy(self.sums_), copy.deepcopy(self.residual_sums_)
+        masked = bool(check_values(rows.array))
+        sums = masked_copy(self.sums_) if masked else copy.deepcopy(self.sums_)
+        residuals = copy.deepcopy(self.residual_sums_)
+        if residuals is not None and masked:
+            residuals.count_features()
         Z = torch.as_tensor(latents, device=self._device)
         self._add_rows(sums, rows, Z, Alone())
         posterior = self._decoder_with(sums, residuals, rows, Z, Alone())
@@ -218,7 +276,12 @@ class AllRows(EvidenceMethods):
     def _posterior_tensors(self) -> dict[str, Tensor]:
         sums = self.sums_
         row, column = torch.tril_indices(len(sums.U), len(sums.U), device=sums.S.device)
-        triangles = {f"support.{name}": getattr(sums, name)[row, column] for name in ("L", "S")}
+        triangles = {f"support.{name}": getattr(sums, name)[..., row, column] for name in ("L", "S")}
+        if isinstance(sums, PatternSums):
+            triangles |= {"support.group": sums.group, "support.groups": torch.stack([sums.t_g, sums.n_g])}
+        elif isinstance(sums, FilledSums):
+            seen = torch.stack([sums.t_seen, sums.n_seen])
+            triangles |= {"support.S_seen": sums.S_seen[row, column], "support.seen": seen}
         scalars = torch.stack([sums.t, sums.e, sums.k, sums.n])
         residuals = {} if self.residual_sums_ is None else self.residual_sums_.tensors
         noise = {f"noise.{name}": tensor for name, tensor in residuals.items()}
@@ -227,23 +290,48 @@ class AllRows(EvidenceMethods):
     def _posterior_shapes(self, tensors: dict[str, Tensor]) -> dict[str, tuple[int | None, ...]]:
         Q, D, U = self.embedding_.shape[1], self.n_scores_, tensors.get("support.U")
         M = 0 if U is None else len(U)
-        triangles = {f"support.{name}": (M * (M + 1) // 2,) for name in ("L", "S")}
-        noise: dict[str, tuple[int | None, ...]] = (
-            {"noise.R": (M, D), "noise.n": (M,)} if self.noise_kind_ == "local" else {}
-        )
-        return {"support.U": (M, Q), "support.b": (M, D), "support.scalars": (4,), **triangles, **noise}
+        triangle: tuple[int | None, ...] = (M * (M + 1) // 2,)
+        shapes = {"support.U": (M, Q), "support.b": (M, D), "support.scalars": (4,), "support.L": triangle}
+        if "support.group" in tensors:
+            G = len(tensors["support.S"]) if "support.S" in tensors else 0
+            shapes |= {"support.S": (G, *triangle), "support.group": (D,), "support.groups": (2, G)}
+        else:
+            shapes["support.S"] = triangle
+            shapes |= {"support.S_seen": triangle, "support.seen": (2,)} if "support.S_seen" in tensors else {}
+        if self.noise_kind_ == "local":
+            n = tensors.get("noise.n")
+            shapes |= {"noise.R": (M, D), "noise.n": (M, D) if n is not None and n.ndim == 2 else (M,)}
+        return shapes
 
     def _restore_posterior(self, tensors: dict[str, Tensor]) -> None:
         U = tensors["support.U"]
         row, column = torch.tril_indices(len(U), len(U), device=U.device)
-        L, S = torch.zeros(2, len(U), len(U), dtype=torch.float64, device=U.device)
-        L[row, column], S[row, column] = tensors["support.L"].double(), tensors["support.S"].double()
+
+        def square(name: str) -> Tensor:
+            triangle = tensors[f"support.{name}"].double()
+            found = triangle.new_zeros(*triangle.shape[:-1], len(U), len(U))
+            found[..., row, column] = triangle
+            return found
+
+        L, S = square("L"), square("S")
         if not all(tensor.isfinite().all() for tensor in (U, L, S)) or not (L.diagonal() > 0).all():
             raise NotPositiveDefiniteError("its sums over the rows are none")
-        sums = self.model_.row_sums(U, L)
-        sums.S, sums.b = S + S.tril(-1).T, tensors["support.b"].double()
+        S = S + S.tril(-1).mT
+        D, sums = self.n_scores_, self.model_.row_sums(U, L)
+        if "support.group" in tensors:
+            sums = PatternSums(self.model_.kernel, U, D, L)
+            sums.group, (sums.t_g, sums.n_g) = tensors["support.group"], tensors["support.groups"].double()
+            if not ((sums.group >= 0) & (sums.group < len(S))).all():
+                raise NotPositiveDefiniteError("its groups of features are none")
+        elif "support.S_seen" in tensors:
+            sums = FilledSums(self.model_.kernel, U, D, L)
+            sums.S_seen, (sums.t_seen, sums.n_seen) = square("S_seen"), tensors["support.seen"].double()
+            sums.S_seen, sums.held = sums.S_seen + sums.S_seen.tril(-1).T, S.clone()
+        sums.S, sums.b = S, tensors["support.b"].double()
         sums.t, sums.e, sums.k, sums.n = tensors["support.scalars"].double()
-        residuals = self.model_.residual_sums(U) if self.noise_kind_ == "local" else None
+        local = self.noise_kind_ == "local"
+        by_feature = tensors["noise.n"].ndim == 2 if local else False
+        residuals = self.model_.residual_sums(U, masked=by_feature) if local else None
         if residuals is not None:
             residuals.R, residuals.n = tensors["noise.R"].double(), tensors["noise.n"].double()
             if not all((tensor.isfinite() & (tensor >= 0)).all() for tensor in residuals.tensors.values()):

@@ -14,15 +14,16 @@ import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from torch import nn
 
 from sasgp.data.images import image_shape_of
 from sasgp.data.rows import ArrayRows
 from sasgp.data.units import one_unit
 from sasgp.errors import InputError
 from sasgp.estimators.callbacks import Callback
-from sasgp.estimators.decoding import Decoding
+from sasgp.estimators.imputation import Imputation
 from sasgp.estimators.persistence import Persistence
-from sasgp.estimators.validation import check_image_shape, check_rows, check_settings, seed_of
+from sasgp.estimators.validation import check_image_shape, check_missing, check_rows, check_settings, seed_of
 from sasgp.gp.posterior import Predictive
 from sasgp.models.base import LatentModel, ModelSettings
 from sasgp.models.build import auto_noise, build
@@ -41,11 +42,11 @@ __all__ = ["LatentEstimator"]
 Array = NDArray[np.floating[Any]]
 
 
-class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class LatentEstimator(Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A latent space, with an encoder into it and a decoder out of it."""
 
     _MODEL: ClassVar[type[LatentModel]]
-    _FITTED: ClassVar[tuple[str, ...]] = ("model_", "posterior_", "embedding_")
+    _FITTED: ClassVar[tuple[str, ...]] = ("model_", "posterior_", "embedding_", "_found_mixture")
 
     history_: list[dict[str, Any]]
     image_shape_: Sequence[int] | None
@@ -53,6 +54,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
     batch_size_: int
     encoder_noise_: float
     noise_kind_: Literal["shared", "feature", "local"]
+    missing_share_: float = 0.0
     _data_parts: list[Any]  # the number of rows and the fingerprint of the training data, and of each update
 
     # ------------------------------------------------------------------------------------------------ a class's own
@@ -97,6 +99,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
             encoder_noise=self.encoder_noise_,
             n_rows=n_rows,
             image_shape=self.image_shape_,
+            missing=self.missing_share_,
             dtype=self._dtype,
             device=self._device,
         )
@@ -123,11 +126,11 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         Parameters
         ----------
         X : array-like [N, D]
-            An array, DataFrame, torch tensor or map-style torch Dataset of finite numbers; a memory map, which stays on
-            disk; or a sparse matrix, which becomes dense one batch at a time. Images may have their shape, [N, H, W] or
-            [N, C, H, W]: `image_shape_` remembers it. Decoded rows are always [M, D]. From an AnnData object, the
-            highly variable genes are taken if they are marked, and counts become log1p(x m / n), with n the total of
-            the cell and m the median of these: `size_factor_`.
+            An array, DataFrame, torch tensor or map-style torch Dataset; a memory map, which stays on disk; or a sparse
+            matrix, which becomes dense one batch at a time. Missing values are NaN; each row must have at least one
+            value. Images may have their shape, [N, H, W] or [N, C, H, W]: `image_shape_` remembers it. Decoded rows are
+            always [M, D]. From an AnnData object, the highly variable genes are taken if they are marked, and counts
+            become log1p(x m / n), with n the total of the cell and m the median of these: `size_factor_`.
         y : ignored
         checkpoint : path, optional
             A file, or a folder in which checkpoint.pt is written. It is written after every epoch and every three
@@ -144,6 +147,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
             self.__dict__.pop(name, None)
         self.size_factor_ = None  # unless X holds counts
         array = check_rows(self, X, reset=True)
+        self.missing_share_ = check_missing(self, array)
         check_settings(self, len(array))
         self.image_shape_ = check_image_shape(self, array, image_shape_of(X))
         return self._fit(X, array, checkpoint=checkpoint, resume=resume, callback=callback)
@@ -265,10 +269,11 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
     def _held_out_loss(self, rows: ArrayRows, held_out: ArrayRows) -> float:
         """Negative log density per value of rows that training does not see."""
         posterior = self._interim_posterior(rows)
-        total = 0.0
+        total = n_values = 0.0
         for X in held_out.blocks(posterior.block_size):
             total -= float(posterior.log_density(X, self.model_.encoder.position(X)).sum())
-        return total / (len(held_out) * self.n_scores_)
+            n_values += float((~X.isnan()).sum()) if self.missing_share_ else X.numel()
+        return total / n_values
 
     # ------------------------------------------------------------------------------------------------ attributes
 
@@ -277,6 +282,7 @@ class LatentEstimator(Decoding, Persistence, ClassNamePrefixFeaturesOutMixin, Tr
         tags.transformer_tags.preserves_dtype = [self.dtype]
         tags.input_tags.sparse = True
         tags.input_tags.three_d_array = True
+        tags.input_tags.allow_nan = not isinstance(self.encoder, nn.Module)
         return tags
 
 

@@ -180,8 +180,8 @@ class Decoding(Inference):
         Parameters
         ----------
         X : array-like [N, D], optional
-            Rows to show. Images may have their shape, [N, H, W] or [N, C, H, W]. None: the latents of the training
-            rows alone.
+            Rows to show. Images may have their shape, [N, H, W] or [N, C, H, W]. Columns of a table are shown in their
+            own units. None: the latents of the training rows alone.
         labels : array-like [N], optional
             What to colour by: classes or numbers.
         Z : array-like [N, Q], optional
@@ -205,7 +205,7 @@ class Decoding(Inference):
         if X is not None:
             image_shape = image_shape_of(X) if image_shape is None else image_shape
             Z = self.transform(X) if Z is None else Z
-            X = check_rows(self, X, reset=False)
+            X = check_rows(self, X, reset=False) if self.columns_ is None else X
         return explore(
             self,
             X,

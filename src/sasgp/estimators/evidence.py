@@ -8,12 +8,14 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sasgp.data.memory import amount
-from sasgp.data.rows import ArrayRows
+from sasgp.data.rows import ArrayRows, check_values
 from sasgp.errors import InputError
 from sasgp.estimators.gp import GPEstimator
 from sasgp.estimators.validation import check_curve, check_evidence, seed_of
 from sasgp.gp.evidence import Evidence, EvidenceCurve, bound, curve, doublings, exact, sas, unbiased
 from sasgp.gp.factor import GP, memory_needed
+from sasgp.gp.masked_factor import MaskedGP
+from sasgp.models.encoders import ENCODE_ROWS
 from sasgp.models.settings import Settings
 from sasgp.training.loop import generator
 from sasgp.training.progress import progress_bar
@@ -142,13 +144,16 @@ class EvidenceMethods(GPEstimator):
                 f"of X. Got shape {np.shape(Z)}.",
                 argument="Z",
             )
-        model, mean, scales = self.model_, self.model_.mean.double(), self.posterior_.scales
-        return GP(
-            model.kernel,
+        mean, scales, D = self.model_.mean.double(), self.posterior_.scales, self.n_scores_
+        places = torch.as_tensor(np.asarray(Z, np.float64), device=self._device)
+        about = (
+            self.model_.kernel,
             float(self.posterior_.noise),
-            torch.as_tensor(np.asarray(Z, np.float64), device=self._device),
+            places,
             lambda index: (rows.gather(index.cpu()).double() - mean) / scales,
-            self.n_scores_,
-            row_offset=-self.n_scores_ * float(scales.log().mean()),
-            dtype=getattr(torch, dtype),
+            D,
         )
+        if check_values(rows.array):
+            seen = torch.cat([~X.isnan() for X in rows.blocks(ENCODE_ROWS)])
+            return MaskedGP(*about, seen=seen, offsets=-scales.log().expand(D), dtype=getattr(torch, dtype))
+        return GP(*about, row_offset=-D * float(scales.log().mean()), dtype=getattr(torch, dtype))

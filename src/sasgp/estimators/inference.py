@@ -68,12 +68,12 @@ class Locator:
         known: bool = False,
         weight: float = 0.0,
     ) -> None:
-        self.encoder, self.posterior = encoder, posterior
+        self.encoder, self.posterior = encoder, posterior.search
         self.encodes = encoder.amortised or known
         self.steps, self.searches = steps, steps > 0 or not self.encodes
         self.weight = weight if self.encodes else 0.0
         everywhere = self.searches and not self.weight
-        self.starts = PositionStarts(posterior) if everywhere else None
+        self.starts = PositionStarts(self.posterior) if everywhere else None
 
     @staticmethod
     def rows_at_once(posterior: Predictive) -> int:

@@ -11,7 +11,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sasgp.data.outputs import Out, Sink
-from sasgp.data.rows import ArrayRows
+from sasgp.data.rows import ArrayRows, check_values
 from sasgp.errors import InputError
 from sasgp.estimators.base import LatentEstimator
 from sasgp.estimators.cells import log_factors
@@ -189,6 +189,12 @@ class NearestRowsMethods(LatentEstimator):
             rows = self._rows(data)
         except ValueError as error:  # scikit-learn's, too
             raise InputError(f"{expected}. {' '.join(str(error).split())}", argument="data") from error
+        if check_values(rows.array):
+            raise InputError(
+                "neighbours needs training rows without missing values. Leave neighbours out: the trained decoder uses "
+                "all values that there are.",
+                argument="neighbours",
+            )
         if len(rows) != len(self.embedding_):
             raise InputError(f"{expected}. Got {len(rows)} rows.", argument="data")
         start = 0

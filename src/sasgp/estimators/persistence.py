@@ -43,6 +43,7 @@ class Persistence(Settings, BaseEstimator):
         "batch_size_",
         "encoder_noise_",
         "noise_kind_",
+        "missing_share_",
         "seed_",
         "history_",
         "image_shape_",
@@ -222,6 +223,8 @@ def _check_header(path: str | Path, header: Any, tensors: Tensors, cls: type[Per
         raise _wrong(path, "its feature names are missing")
     if not isinstance(settings, dict) or settings.keys() != cls().get_params(deep=False).keys():
         raise _wrong(path, "its settings are not those of the model")
+    if isinstance(fitted, dict):
+        fitted.setdefault("missing_share_", 0.0)  # files from before missing values were allowed
     if not isinstance(fitted, dict) or fitted.keys() != set(cls._SAVED):
         raise _wrong(path, "what fit decided is incomplete")
     for name, choices in CHOICES.items():
@@ -261,6 +264,8 @@ def _check_header(path: str | Path, header: Any, tensors: Tensors, cls: type[Per
     factor = fitted["size_factor_"]
     if factor is not None and not (type(factor) in (int, float) and 0 < factor < math.inf):
         raise _wrong(path, "its size_factor_ is no positive number")
+    if type(fitted["missing_share_"]) is not float or not 0 <= fitted["missing_share_"] < 1:
+        raise _wrong(path, "its missing_share_ is no share")
 
 
 def _columns(path: str | Path, found: Any, n_features: int) -> tuple[Columns | None, str | None]:

@@ -96,4 +96,5 @@ class VAE(NetworkSettings, LatentEstimator):
 
 
 def _in_unit_interval(rows: ArrayRows) -> bool:
-    return all(bool(X.min() >= 0) and bool(X.max() <= 1) for X in rows.blocks(ENCODE_ROWS))
+    blocks = (X.nan_to_num(0.5) for X in rows.blocks(ENCODE_ROWS))  # a missing value is in any interval
+    return all(bool(X.min() >= 0) and bool(X.max() <= 1) for X in blocks)

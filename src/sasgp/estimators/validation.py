@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 from sasgp.data.cells import is_anndata
 from sasgp.data.images import check_shape, flat_images, guess_shape, same_shape
 from sasgp.data.memory import amount, available
-from sasgp.data.rows import DatasetArray, check_finite, row_blocks, take_rows
+from sasgp.data.rows import DatasetArray, check_values, row_blocks, take_rows
 from sasgp.data.sparse import SparseArray
 from sasgp.errors import InputError
 from sasgp.estimators.cells import rows_of_cells
@@ -35,6 +35,7 @@ __all__ = [
     "check_evidence",
     "check_image_shape",
     "check_latents",
+    "check_missing",
     "check_rows",
     "check_settings",
     "seed_of",
@@ -42,11 +43,11 @@ __all__ = [
 
 
 def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
-    """X as a finite two-dimensional array of real numbers. Arrays, memory maps and Datasets are not copied.
+    """X as a two-dimensional array of real numbers. Arrays, memory maps and Datasets are not copied.
 
-    Images [N, H, W] or [N, C, H, W] are flattened, and sparse matrices stay sparse. A table becomes its scores
-    (`sasgp.estimators.tables`). With `reset`, the number and names of the features are stored. Otherwise they must be
-    the same as before.
+    Missing values are NaN. All others must be finite, and each row must have at least one. Images [N, H, W] or
+    [N, C, H, W] are flattened, and sparse matrices stay sparse. A table becomes its scores (`sasgp.estimators.tables`).
+    With `reset`, the number and names of the features are stored. Otherwise they must be the same as before.
     """
     scores = table_scores(estimator, X, reset=reset)
     X = X if scores is None else scores
@@ -80,10 +81,11 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
         X = X.astype(np.float64)
     if reset and len(X) < 2:
         raise InputError(f"Training needs at least 2 rows, but X has n_samples = {len(X)}. Add rows.", argument="X")
-    check_finite(X)
+    missing = check_values(X)
     if X.dtype.kind == "f" and X.dtype.itemsize >= 4:
         blocks = [X.stored] if isinstance(X, SparseArray) else (block for _, block in row_blocks(X))
-        largest = max(float(np.abs(block).max(initial=0)) for block in blocks)
+        sizes = (np.abs(block) for block in blocks)
+        largest = max(float(np.nanmax(size) if missing else size.max(initial=0)) for size in sizes)
         if largest > {"float32": 1e17}.get(estimator.dtype, 1e150):  # the sum of squares over a batch must fit
             other = ", or use dtype='float64'" if estimator.dtype == "float32" else ""
             raise InputError(
@@ -92,6 +94,18 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
                 argument="X",
             )
     return X
+
+
+def check_missing(settings: Settings, X: Any) -> float:
+    """The share of the values of rows X that are missing."""
+    missing = check_values(X)
+    if missing and isinstance(settings.encoder, nn.Module):
+        raise InputError(
+            f"An encoder of your own reads complete rows, but {missing} values of X are missing. Use "
+            "encoder='network', 'conv' or 'table', or fill in the values.",
+            argument="encoder",
+        )
+    return missing / (len(X) * X.shape[1])
 
 
 def check_latents(estimator: Any, Z: Any) -> Tensor:

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from sasgp.data.rows import take_rows
 from sasgp.errors import InputError
 from sasgp.evaluation import shown_latents
-from sasgp.explorer import content
+from sasgp.explorer import content, tables
 from sasgp.explorer.packed_decoder import Box, pack_background, pack_decoder
-from sasgp.explorer.packing import pack
+from sasgp.explorer.packing import Packed, pack
 from sasgp.explorer.page import Explorer
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ SAMPLE_ROWS = 2000  # from which the ranges of the features are taken
 
 def explore(
     model: "Decoder",
-    X: Array | None = None,
+    X: Any = None,
     *,
     Z: Array | None = None,
     labels: Any = None,
@@ -50,7 +50,8 @@ def explore(
     model
         A fitted model.
     X
-        Rows [N, D] of the points. Some of them are shown beside what is decoded. None shows no rows.
+        Rows [N, D] of the points: an array, or a DataFrame if the model is one of a table. Some of them are shown beside
+        what is decoded. None shows no rows.
     Z
         Latents [N, Q]. None takes those of the training rows.
     labels
@@ -61,49 +62,92 @@ def explore(
     rows
         N row numbers, for the page and its exports. None counts from 0.
     feature_names
-        D names. None takes x0, x1, …
+        D names. None takes x0, x1, … Columns of a table have their own names.
     image_shape
         (H, W), (C, H, W) or (H, W, C), where C is 1, 3 or 4. None recognises square images, unless features have
         names. () always shows a table.
     title
         Title of the page.
     """
-    points = _checked(model, X, Z)
+    points = shown_latents(model, Z)
     shown, box = content.shown_rows(len(points)), Box.around(points)
-    sample = _sample(model, X, points[shown])
-    names = content.feature_names(feature_names, model.n_scores_)
-    image = content.image_of(sample, image_shape, guess=feature_names is None)
     coloured = content.columns_of(labels, columns, shown, len(points))
-    own = {} if X is None or image is not None else content.feature_columns(X, shown, names)
+    if model.columns_ is not None:
+        found = _table_content(model, X, points, shown, coloured, box)
+    else:
+        found = _array_content(model, X, points, shown, coloured, box, feature_names, image_shape)
     return Explorer(
         {
             "title": title,
             "model": type(model).__name__,
             "n_components": model.n_components_,
             "n_points": len(points),
-            **content.pack_features(sample, names, image),
             "Z": pack(points[shown], "float32"),
             "rows": pack(shown if rows is None else np.asarray(rows)[shown], "int32"),
-            "columns": content.pack_columns(coloured, own),
-            "n_columns_left_out": len(names) - len(own) if own else 0,
-            "observed": _pack_observed(model, X, points, shown, image),
             "background": pack_background(model, box),
-            "decoder": pack_decoder(model, box, content.ranges(sample, image)),
+            **found,
         }
     )
 
 
-def _checked(model: "Decoder", X: Array | None, Z: Array | None) -> Array:
-    """The latents [N, Q] that the page shows. X must have a row for each."""
-    points = shown_latents(model, Z)
-    expected = (len(points), model.n_scores_)
+def _array_content(
+    model: "Decoder",
+    X: Array | None,
+    points: Array,
+    shown: Array,
+    coloured: dict[str, Array],
+    box: Box,
+    feature_names: Sequence[str] | None,
+    image_shape: Sequence[int] | None,
+) -> Packed:
+    """What the page of a model of arrays or images holds besides the points."""
+    _check_shape(X, (len(points), model.n_scores_))
+    sample = _sample(model, X, points[shown])
+    names = content.feature_names(feature_names, model.n_scores_)
+    image = content.image_of(sample, image_shape, guess=feature_names is None)
+    own = {} if X is None or image is not None else content.feature_columns(X, shown, names)
+    return {
+        **content.pack_features(sample, names, image),
+        "table": None,
+        "columns": content.pack_columns(coloured, own),
+        "n_columns_left_out": len(names) - len(own) if own else 0,
+        "observed": _pack_observed(model, X, points, shown, image),
+        "decoder": pack_decoder(model, box, content.ranges(sample, image)),
+    }
+
+
+def _table_content(
+    model: "Decoder", X: Any, points: Array, shown: Array, coloured: dict[str, Array], box: Box
+) -> Packed:
+    """What the page of a model of a table holds besides the points."""
+    C, D = len(model.columns_), model.n_scores_
+    if X is None:
+        sample, own = tables.decoded_cells(model, points[shown][:SAMPLE_ROWS]), {}
+        observed = content.Observed(np.empty((0, C)), np.empty((0, model.n_components_)), np.empty(0, np.int64))
+    else:
+        sample = tables.cells(model, X, len(points))
+        own = tables.colours(model.columns_, sample[shown], content.COLUMN_BYTES, content.MAX_CLASSES)
+        observed = content.Observed.some(sample, points, shown, 8)
+    return {
+        "n_features": C,
+        "features": [*model.columns_.names],
+        "image": None,
+        "table": tables.describe(model.columns_, sample),
+        "columns": content.pack_columns(coloured, own),
+        "n_columns_left_out": C - len(own) if own else 0,
+        "observed": content.pack_observed(observed, None, "float64"),
+        "decoder": pack_decoder(model, box, np.ones(D), tables.TOLERANCE),  # scores have a variance of about 1
+    }
+
+
+def _check_shape(X: Array | None, expected: tuple[int, int]) -> None:
+    """Raise InputError if X has not one row for each latent."""
     if X is not None and X.shape != expected:
         raise InputError(
             f"X must have shape [{expected[0]}, {expected[1]}], one row for each latent. Got {X.shape}. Pass the "
             "latents of these rows as Z.",
             argument="X",
         )
-    return points
 
 
 def _sample(model: "Decoder", X: Array | None, points: Array) -> Array:

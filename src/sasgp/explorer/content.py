@@ -11,7 +11,7 @@ from sasgp.data.images import Shades, check_shape, guess_shape, planes
 from sasgp.data.labels import Labels
 from sasgp.data.rows import take_rows
 from sasgp.errors import InputError
-from sasgp.explorer.packing import Packed, pack
+from sasgp.explorer.packing import Kind, Packed, pack
 
 __all__ = [
     "Observed",
@@ -101,16 +101,16 @@ def columns_of(labels: Any, columns: Any, shown: Array, n: int) -> dict[str, Arr
     return {name: values[shown] for name, values in found.items()}
 
 
-def pack_columns(columns: Mapping[str, Array], own: Mapping[str, Array]) -> list[Packed]:
-    """Columns to colour by, and then the data's own. Names that both have are marked."""
-    own = {f"{name} (data)" if name in columns else name: values for name, values in own.items()}
-    return [_pack_column(name, values) for name, values in {**columns, **own}.items()]
+def pack_columns(columns: Mapping[str, Array], own: Mapping[str, Packed]) -> list[Packed]:
+    """Columns to colour by, and then the data's own, which are packed already. Names that both have are marked."""
+    marked = [column | {"name": f"{name} (data)" if name in columns else name} for name, column in own.items()]
+    return [*(_pack_column(name, values) for name, values in columns.items()), *marked]
 
 
 def _pack_column(name: str, values: Array) -> Packed:
     labels = Labels.from_array(values, len(values), MAX_CLASSES)
     if labels.values is None:
-        packed = {"name": name, "classes": list(labels.names), "others": labels.has_others}
+        packed = {"name": name, "classes": list(labels.names), "others": int(labels.has_others)}
         return packed | {"codes": pack(labels.index, "uint8")}
     finite = np.where(np.isfinite(labels.values), labels.values, np.nan)
     known = finite[~np.isnan(finite)]
@@ -134,11 +134,11 @@ class Observed:
         return cls(take_rows(X, rows[places]), Z[rows[places]], places)
 
 
-def pack_observed(observed: Observed, image: Packed | None) -> Packed:
-    """Images in 256 shades, tables in float32."""
+def pack_observed(observed: Observed, image: Packed | None, kind: Kind = "float32") -> Packed:
+    """Images in 256 shades, other rows in numbers of this kind."""
     X = observed.X.astype(np.float64)
     if image is None:
-        values = pack(X, "float32") | {"low": 0.0, "step": 1.0}
+        values = pack(X, kind) | {"low": 0.0, "step": 1.0}
     else:
         low, high = (float(X.min()), float(X.max())) if X.size else (0.0, 1.0)
         step = (high - low) / 255 or 1.0
@@ -146,8 +146,8 @@ def pack_observed(observed: Observed, image: Packed | None) -> Packed:
     return {"X": values, "Z": pack(observed.Z, "float32"), "places": pack(observed.places, "int32")}
 
 
-def feature_columns(X: Array, rows: Array, names: Sequence[str]) -> dict[str, Array]:
+def feature_columns(X: Array, rows: Array, names: Sequence[str]) -> dict[str, Packed]:
     """Columns of the data to colour these rows by, as many as there is room for."""
     most = COLUMN_BYTES // (4 * len(rows))
     values = take_rows(X, rows)[:, :most].astype(np.float64)
-    return {name: values[:, d] for d, name in enumerate(names[:most])}
+    return {name: _pack_column(name, values[:, d]) for d, name in enumerate(names[:most])}

@@ -60,14 +60,14 @@ class Box:
         return [np.linspace(low, high, n) for (low, high), n in zip(self.axes(), cells, strict=False)]
 
 
-def pack_decoder(model: "Decoder", box: Box, ranges: Array) -> Packed:
+def pack_decoder(model: "Decoder", box: Box, ranges: Array, tolerance: float = TOLERANCE) -> Packed:
     """The decoder of a page. Errors are measured relative to `ranges` [D], the ranges of the features."""
     posterior = getattr(model, "posterior_", None)
     if isinstance(posterior, Posterior):
         probes = _probes(posterior.Z.double(), box)
         kernel = tree(posterior.kernel, probes)
         if kernel is not None:
-            return _exact(posterior, kernel, probes, ranges)
+            return _exact(posterior, kernel, probes, ranges, tolerance)
     return _grid(model, box)
 
 
@@ -87,7 +87,9 @@ def _probes(Z: torch.Tensor, box: Box) -> torch.Tensor:
     return torch.from_numpy(np.concatenate([near, anywhere])).to(Z)
 
 
-def _exact(posterior: Posterior, kernel: dict[str, Any], probes: torch.Tensor, ranges: Array) -> Packed:
+def _exact(
+    posterior: Posterior, kernel: dict[str, Any], probes: torch.Tensor, ranges: Array, tolerance: float
+) -> Packed:
     noise, scale = float(posterior.noise), float(ranges.max()) or 1.0
     units = posterior.scales.numpy(force=True)  # [1] or [D]
     with torch.no_grad():
@@ -122,9 +124,9 @@ def _exact(posterior: Posterior, kernel: dict[str, Any], probes: torch.Tensor, r
         sizes = np.abs(root).max(1)
         return pack((root / sizes[:, None])[lower], kind) | {"row_scale": [float(s) for s in sizes]}
 
-    packed_alpha, alpha_error = _coarsest(lambda kind: pack(alpha, kind), mean_error)
-    packed_factor, factor_error = _coarsest(pack_triangle, sd_error)
-    packed_noise, noise_error = (None, 0.0) if local is None else _local_noise(local, probes, scale)
+    packed_alpha, alpha_error = _coarsest(lambda kind: pack(alpha, kind), mean_error, tolerance)
+    packed_factor, factor_error = _coarsest(pack_triangle, sd_error, tolerance)
+    packed_noise, noise_error = (None, 0.0) if local is None else _local_noise(local, probes, scale, tolerance)
     return {
         "how": "exact",
         "kernel": kernel,
@@ -139,7 +141,7 @@ def _exact(posterior: Posterior, kernel: dict[str, Any], probes: torch.Tensor, r
     }
 
 
-def _local_noise(local: LocalNoise, probes: torch.Tensor, scale: float) -> tuple[Packed, float]:
+def _local_noise(local: LocalNoise, probes: torch.Tensor, scale: float, tolerance: float) -> tuple[Packed, float]:
     """σ²_d(z) = (Σ_u w_u v_ud + b g_d) / (Σ_u w_u + b), as √v and √g: rounded variances would spoil small ones."""
     root = local.v.sqrt()
     exact = local(probes).sqrt()
@@ -149,17 +151,19 @@ def _local_noise(local: LocalNoise, probes: torch.Tensor, scale: float) -> tuple
         rounded = LocalNoise(local.U, local.width, v, local.far)(probes).sqrt()
         return float((rounded - exact).abs().max()) / scale
 
-    packed, size = _coarsest(lambda kind: pack(root.numpy(force=True), kind), error)
+    packed, size = _coarsest(lambda kind: pack(root.numpy(force=True), kind), error, tolerance)
     far = local.far.expand(root.shape[1]).sqrt().numpy(force=True)
     width = [float(w) for w in local.width]
     return {"width": width, "weight": POSITIONS, "far": pack(far, "float64"), "root": packed}, size
 
 
-def _coarsest(packer: Callable[[Kind], Packed], error: Callable[[Packed], float]) -> tuple[Packed, float]:
+def _coarsest(
+    packer: Callable[[Kind], Packed], error: Callable[[Packed], float], tolerance: float
+) -> tuple[Packed, float]:
     """The coarsest type whose error is small enough, and the error. The last type is exact."""
     for kind in KINDS[:-1]:
         found = packer(kind)
-        if (size := error(found)) <= TOLERANCE:
+        if (size := error(found)) <= tolerance:
             return found, size
     return packer(KINDS[-1]), 0.0
 

@@ -20,6 +20,8 @@ from torch import Tensor
 from sasgp.data.blocks import VALUES_AT_ONCE, slices
 from sasgp.data.memory import amount
 from sasgp.gp.factor import GP, Factor, Update, check_memory, dtype_name, memory_needed, operations, parts, silent
+from sasgp.gp.masked_factor import MaskedFactor, MaskedGP, factor_of
+from sasgp.gp.masked_sums import PatternSums
 from sasgp.gp.row_sums import RowSums
 
 if TYPE_CHECKING:
@@ -66,6 +68,8 @@ class Evidence:
     missed_share : float or None
         With "bound", the share of the prior's variance at the rows that the positions cannot express. The bound is
         tight if it is small.
+    n_missing : int
+        Values that are missing. They add nothing.
     """
 
     method: str
@@ -82,15 +86,16 @@ class Evidence:
     flops: int
     seconds: float
     missed_share: float | None = None
+    n_missing: int = 0
 
     @property
     def per_value(self) -> float:
-        """Nats per value, N·D of them: the unit of the training objective."""
-        return self.mean / (self.n_rows * self.n_features)
+        """Nats per observed value, N·D if none is missing: the unit of the training objective."""
+        return self.mean / (self.n_rows * self.n_features - self.n_missing)
 
     @property
     def standard_error_per_value(self) -> float:
-        return self.standard_error / (self.n_rows * self.n_features)
+        return self.standard_error / (self.n_rows * self.n_features - self.n_missing)
 
     def lines(self) -> list[tuple[str, str | Path, str]]:
         """The result as lines of name, value and note."""
@@ -102,9 +107,10 @@ class Evidence:
         estimates = f"{self.n_estimates} estimates, " * repeated
         work = f"{self.flops:.2g} operations in {self.dtype}"
         size = f"largest factor {self.largest_factor} rows, {amount(self.memory)}"
+        holes = f", of which {self.n_missing} are missing" if self.n_missing else ""
         lines: list[tuple[str, str | Path, str]] = [
             (name, f"{self.mean:.2f}{error}", "nats"),
-            ("per value", f"{self.per_value:.5f}{each}", f"nats, {self.n_rows} × {self.n_features} values"),
+            ("per value", f"{self.per_value:.5f}{each}", f"nats, {self.n_rows} × {self.n_features} values{holes}"),
             ("took", f"{self.seconds:.1f} s", f"{estimates}{work}, {size}"),
         ]
         if self.missed_share is not None:
@@ -190,23 +196,33 @@ def exact(gp: GP, update: Update = silent) -> Evidence:
     """The log evidence log p(X|Z) itself: the sum of all terms of the chain rule."""
     N, started = len(gp), perf_counter()
     check_memory(gp, N)
+    every = torch.arange(N, device=gp.device)
+    if isinstance(gp, MaskedGP):  # one pattern after the other, so that memory holds one factor
+        total, empty = 0.0, MaskedFactor(gp)
+        for i, (one, rows) in enumerate(gp.parts):
+            factor = Factor(one, int(rows.sum()))
+            total += float(factor.add(every[rows]).sum())
+            empty.flops, empty.largest = empty.flops + factor.flops, max(empty.largest, len(factor))
+            empty.n_jittered += factor.n_jittered
+            update((i + 1) / len(gp.parts))
+        return _result("exact", empty, total, 0.0, 1, None, started)
     factor = Factor(gp, N, operations(gp, N), update)
-    terms = factor.add(torch.arange(N, device=gp.device))
-    return _result("exact", factor, float(terms.sum()), 0.0, 1, None, started)
+    return _result("exact", factor, float(factor.add(every).sum()), 0.0, 1, None, started)
 
 
 @torch.no_grad()
 def bound(gp: GP, U: Tensor, update: Update = silent) -> Evidence:
     """A lower bound on log p(X|Z) from M positions U [M, Q], in one pass over the rows; exact if U are all latents."""
     N, M, D, started = len(gp), len(U), gp.n_features, perf_counter()
-    sums = RowSums(gp.kernel, U, D)
+    masked = isinstance(gp, MaskedGP)
+    sums = (PatternSums if masked else RowSums)(gp.kernel, U, D)
     for block in slices(N, max(M, D)):
         index = torch.arange(block.start, block.stop, device=gp.device)
         sums.add(gp.take(index), gp.Z[index])
         update(block.stop / N)
     return Evidence(
         method="bound",
-        mean=sums.bound(gp.noise) + N * gp.row_offset,
+        mean=sums.bound(gp.noise) + (gp.total_offset if isinstance(gp, MaskedGP) else N * gp.row_offset),
         standard_error=0.0,
         n_rows=N,
         n_features=D,
@@ -219,6 +235,7 @@ def bound(gp: GP, U: Tensor, update: Update = silent) -> Evidence:
         flops=N * (4 * M * M + 2 * M * D),  # a_n, S and b
         seconds=perf_counter() - started,
         missed_share=sums.missed_share,
+        n_missing=_n_missing(gp),
     )
 
 
@@ -241,7 +258,7 @@ def sas(
     """
     N, started = len(gp), perf_counter()
     check_memory(gp, A)
-    factor = Factor(gp, 0, n_estimates * operations(gp, A, (B or N) - A), update)
+    factor = factor_of(gp, 0, n_estimates * operations(gp, A, (B or N) - A), update)
     values = [sas_evidence_estimate(factor.restart(A), _permutation(gp, draw)[:B], A) for _ in range(n_estimates)]
     found = torch.tensor(values, dtype=torch.float64)
     error = float(found.std()) / n_estimates**0.5
@@ -271,7 +288,7 @@ def unbiased(gp: GP, A: int, n_estimates: int, draw: torch.Generator, *, update:
     N, started = len(gp), perf_counter()
     if A == N - 1:  # SAS misses nothing, whichever row is left out
         check_memory(gp, A)
-        factor = Factor(gp, A, operations(gp, A), update)
+        factor = factor_of(gp, A, operations(gp, A), update)
         value = sas_evidence_estimate(factor, torch.arange(N, device=gp.device), A)
         return _result("unbiased", factor, value, 0.0, 1, A, started)
     strata = strata_of(A, N, n_estimates)
@@ -283,7 +300,7 @@ def unbiased(gp: GP, A: int, n_estimates: int, draw: torch.Generator, *, update:
     ]
     check_memory(gp, max(map(max, sizes)))
     work = sum(operations(gp, A, N - A) + operations(gp, a, HELD_OUT) for part in sizes for a in part)
-    factor = Factor(gp, 0, work, update)
+    factor = factor_of(gp, 0, work, update)
     # mean = Σ_s w_s mean_s          variance = Σ_s w_s² variance_s / n_s          w_s: share of the sizes in stratum s
     mean = variance = 0.0
     for stratum, part in zip(strata, sizes, strict=True):
@@ -308,7 +325,7 @@ def curve(
     started, scores = perf_counter(), []
     largest = sizes[-1]
     check_memory(gp, largest)
-    factor = Factor(gp, 0, n_estimates * operations(gp, largest, HELD_OUT), update)
+    factor = factor_of(gp, 0, n_estimates * operations(gp, largest, HELD_OUT), update)
     for _ in range(n_estimates):
         order = _permutation(gp, draw)
         factor.restart(largest).add(order[:largest])
@@ -351,4 +368,9 @@ def _result(
         memory=memory_needed(gp, factor.largest),
         flops=factor.flops,
         seconds=perf_counter() - started,
+        n_missing=_n_missing(gp),
     )
+
+
+def _n_missing(gp: GP) -> int:
+    return len(gp) * gp.n_features - gp.n_values if isinstance(gp, MaskedGP) else 0

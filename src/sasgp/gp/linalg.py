@@ -13,6 +13,7 @@ from torch import Tensor
 __all__ = [
     "NotPositiveDefiniteError",
     "cholesky",
+    "cholesky_each",
     "gram",
     "inverse",
     "inverse_root",
@@ -51,6 +52,14 @@ def cholesky(K: Tensor) -> Tensor:
         f"even with {JITTERS[K.dtype][-1]:g} of the diagonal's mean added there. Use dtype='float64', a smaller "
         "learning rate, or fewer active points. If the diagonal is not finite, look for extreme values in the data."
     )
+
+
+def cholesky_each(K: Tensor) -> Tensor:
+    """Lower Cholesky factors of a batch [m, n, n]. Only matrices that have none get jitter."""
+    L, info = torch.linalg.cholesky_ex(K)
+    for i in ((info != 0) | ~L.diagonal(dim1=1, dim2=2).isfinite().all(1)).nonzero()[:, 0].tolist():
+        L[i] = cholesky(K[i])
+    return L
 
 
 def principal_axes(X: Tensor, n: int) -> tuple[Tensor, Tensor]:

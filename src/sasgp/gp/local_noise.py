@@ -66,22 +66,35 @@ class ResidualSums:
         Positions in the latent space: those of the decoder.
     n_features : int
         D.
+    masked : bool
+        Whether rows may have missing values. Then n is [M, D]: each feature counts the rows that have it.
     """
 
-    def __init__(self, kernel: Kernel, U: Tensor, n_features: int) -> None:
+    def __init__(self, kernel: Kernel, U: Tensor, n_features: int, *, masked: bool = False) -> None:
         self.U = U.detach().double()
         self.width = WIDTH * units_of(kernel, U.shape[1]).to(U.device)  # [Q]
-        self.R, self.n = self.U.new_zeros(len(U), n_features), self.U.new_zeros(len(U))
+        self.R = self.U.new_zeros(len(U), n_features)
+        self.n = torch.zeros_like(self.R) if masked else self.U.new_zeros(len(U))
 
     @property
     def tensors(self) -> dict[str, Tensor]:
         """The sums themselves, by their names."""
         return {"R": self.R, "n": self.n}
 
+    def count_features(self) -> None:
+        """Count the rows of each feature by itself, from now on: rows with missing values will be added."""
+        if self.n.ndim == 1:
+            self.n = self.n[:, None].repeat(1, self.R.shape[1])
+
     @torch.no_grad()
     def add(self, r: Tensor, h: Tensor, Z: Tensor) -> None:
-        """Add rows with residuals r [B, D], leverages h [B] and latents Z [B, Q]."""
+        """Add rows with residuals r [B, D], NaN if missing, leverages h [B] or [B, D], and latents Z [B, Q]."""
         W = _weights(Z.double(), self.U, self.width)  # [B, M]
+        if self.n.ndim == 2:
+            h = h if h.ndim == 2 else h[:, None]
+            self.R.addmm_(W.T, r.double().nan_to_num().square())
+            self.n.addmm_(W.T, (1 - h.double()) * ~r.isnan())
+            return
         self.R.addmm_(W.T, r.double().square())
         self.n.addmv_(W.T, 1 - h.double())
 
@@ -89,8 +102,9 @@ class ResidualSums:
     def noise(self, far: Tensor) -> LocalNoise:
         """The noise given all rows added so far; `far` [1] or [D] is the global noise, in squared units of the data."""
         far = far.detach().double()
-        average = (self.R.sum(0) + far) / (self.n.sum() + 1)  # [D]
-        v = (self.R + ROWS * average) / (self.n[:, None] + ROWS)  # [M, D]
+        n = self.n if self.n.ndim == 2 else self.n[:, None]
+        average = (self.R.sum(0) + far) / (n.sum(0) + 1)  # [D]
+        v = (self.R + ROWS * average) / (n + ROWS)  # [M, D]
         return LocalNoise(self.U, self.width, torch.maximum(v, FLOOR * far), far)
 
 

@@ -19,7 +19,7 @@ from sasgp.data.blocks import rows_at_once, slices
 from sasgp.data.memory import amount, available
 from sasgp.errors import InputError
 from sasgp.gp.kernels import units_of
-from sasgp.gp.linalg import cholesky
+from sasgp.gp.linalg import cholesky_each
 from sasgp.gp.local_noise import LocalNoise
 from sasgp.gp.posterior import GaussianProcess
 
@@ -138,7 +138,7 @@ class NearestRows(GaussianProcess):
         # K = K_k + σ²I = L Lᵀ          w = K⁻¹ k_k*          c_f = k_** − ‖L⁻¹ k_k*‖²
         Z_k = self.Z[near]  # [m, k, Q]
         eye = torch.eye(self.k, dtype=Z.dtype, device=Z.device)
-        L = _cholesky(self.kernel(Z_k).to_dense() + self.noise * eye)  # [m, k, k]
+        L = cholesky_each(self.kernel(Z_k).to_dense() + self.noise * eye)  # [m, k, k]
         v = torch.linalg.solve_triangular(L, self.kernel(Z_k, Z[:, None]).to_dense(), upper=False)  # [m, k, 1]
         w = torch.linalg.solve_triangular(L.mT, v, upper=True)[:, :, 0]
         # Rounding may leave k_** less than what is explained
@@ -175,11 +175,3 @@ def _check_neighbours(k: int, N: int) -> None:
             f"neighbours={k} needs {amount(need)} of memory for one query, and {amount(have)} are free. Use fewer.",
             argument="neighbours",
         )
-
-
-def _cholesky(K: Tensor) -> Tensor:
-    """Factors [m, k, k] of a batch. Only matrices that have none get jitter, each as little as it needs."""
-    L, info = torch.linalg.cholesky_ex(K)
-    for i in ((info != 0) | ~L.diagonal(dim1=1, dim2=2).isfinite().all(1)).nonzero()[:, 0].tolist():
-        L[i] = cholesky(K[i])
-    return L

@@ -21,7 +21,7 @@ from torch.autograd.function import FunctionCtx
 
 from sasgp.gp.linalg import cholesky, gram, inverse, lower_times, times_lower, times_upper, upper_times
 
-__all__ = ["LOG_2PI", "kl_to_prior", "prior_log_density", "sas_estimate"]
+__all__ = ["LOG_2PI", "check_first_derivative", "kl_to_prior", "prior_log_density", "sas_estimate"]
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -68,12 +68,7 @@ class _SASEstimate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
-        # torch's once_differentiable allows this if L̂ is one term of a sum, and leaves out its curvature silently
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "The SAS estimate is differentiable once, but create_graph=True asks for a second derivative. Take "
-                "first derivatives only, or write Eq. 6 in plain torch."
-            )
+        check_first_derivative()
         L_inv, V, c, H, S, e, scales, *by_feature = ctx.saved_tensors  # type: ignore[attr-defined]
         w, N, D = ctx.w, ctx.N, ctx.D  # type: ignore[attr-defined]
 
@@ -110,6 +105,18 @@ class _SASEstimate(torch.autograd.Function):
                 # ∂L̂/∂log s_d = colsum(U²) + Σ_R w r²/c − N          products with V cancel, as V U = X_R − r
                 d_scales = (grad * (U.square().sum(0) - N) + (scaled * r).sum(0)) / scales
         return d_X, d_K_BA, g, d_noise, d_scales, None
+
+
+def check_first_derivative() -> None:
+    """Raise RuntimeError in a backward pass that is to be differentiated again.
+
+    torch's once_differentiable allows this if L̂ is one term of a sum, and leaves out its curvature silently.
+    """
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "The SAS estimate is differentiable once, but create_graph=True asks for a second derivative. Take first "
+            "derivatives only, or write Eq. 6 in plain torch."
+        )
 
 
 def _by_residual(X: Tensor, V: Tensor, L_inv: Tensor) -> tuple[Tensor, ...]:

@@ -49,6 +49,11 @@ class Predictive:
         """Queries answered at a time: k(z*, Z) and the means have to fit."""
         return rows_at_once(max(len(self.Z), len(self.mean)))
 
+    @property
+    def search(self) -> "Predictive":
+        """The decoder that searches for latents use, which evaluate it many times: itself, or nearly itself."""
+        return self
+
     def blocks(self, n: int) -> Iterator[slice]:
         """Slices that cover n queries, one per block."""
         for start in range(0, n, self.block_size):
@@ -88,19 +93,28 @@ class GaussianProcess(Predictive):
     local_noise: LocalNoise | None = None
 
     def _moments(self, Z: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean [M, D] of an observation at each z and, in units of s², the function's variance c_f [M], in float64."""
+        """Mean [M, D] of an observation at each z and, in units of s², the function's variance c_f, in float64.
+
+        The variance is [M], or [M, D] if features differ in the rows that they were observed in.
+        """
         raise NotImplementedError
+
+    @property
+    def _width(self) -> int:
+        """The number of different variances that an observation may have at one z: 1 or D."""
+        return len(self.scales) if self.local_noise is None else len(self.mean)
 
     def _variance(self, Z: Tensor, c_f: Tensor) -> Tensor:
         """Variance of an observation at each z, in squared units of the data: [M, 1] for all features, or [M, D]."""
         # (c_f + σ²) s_d²          or          c_f s_d² + σ²_d(z)
+        c_f = c_f if c_f.ndim == 2 else c_f[:, None]
         if self.local_noise is None:
-            return (c_f + self.noise)[:, None] * self.scales.square()
-        return c_f[:, None] * self.scales.square() + self.local_noise(Z)
+            return (c_f + self.noise) * self.scales.square()
+        return c_f * self.scales.square() + self.local_noise(Z)
 
     @torch.no_grad()
     def residuals(self, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
-        """Residuals [M, D] of rows that the decoder is conditioned on, and the rows' leverages c_f / σ² [M]."""
+        """Residuals [M, D] of rows that the decoder is conditioned on, and the leverages c_f / σ², [M] or [M, D]."""
         mean, c_f = self._moments(Z.double())
         # What the positions cannot express is part of c_f as well, so that it may exceed σ²
         return X - mean, (c_f / self.noise).clamp_max(1)
@@ -113,20 +127,23 @@ class GaussianProcess(Predictive):
     @torch.no_grad()
     def predict(self, Z: Tensor) -> tuple[Tensor, Tensor]:
         """Mean [M, D] of an observation at each z and its variance with noise: [M, 1] for all features, or [M, D]."""
-        width = len(self.scales) if self.local_noise is None else len(self.mean)
-        mean, var = self.mean.new_empty(len(Z), len(self.mean)), self.mean.new_empty(len(Z), width)
+        mean, var = self.mean.new_empty(len(Z), len(self.mean)), self.mean.new_empty(len(Z), self._width)
         for block in self.blocks(len(Z)):
             mean[block], c_f = self._moments(Z[block].double())
             var[block] = self._variance(Z[block].double(), c_f)
         return mean, var
 
     def log_density(self, X: Tensor, Z: Tensor) -> Tensor:
-        """The log density log N(x | m(z), c(z)) of each row, [M].
+        """The log density log N(x | m(z), c(z)) of each row, [M]: that of its observed values, if some are NaN.
 
         It is differentiable in Z, so pass at most one block of rows at a time.
         """
         mean, c_f = self._moments(Z.double())
         c = self._variance(Z.double(), c_f)  # [M, 1 or D]
+        missing = X.isnan()
+        if missing.any():
+            each = LOG_2PI + c.log() + (torch.where(missing, mean, X) - mean).square() / c
+            return (-0.5 * each.masked_fill(missing, 0.0).sum(1)).to(X.dtype)
         log_det = X.shape[1] * c.log().mean(1)
         return (-0.5 * (X.shape[1] * LOG_2PI + log_det + ((X - mean).square() / c).sum(1))).to(X.dtype)
 

@@ -53,7 +53,18 @@ class PositionStarts:
         """Latents [M, n, Q] of the n best positions for each of the rows X [M, D]."""
         # log N(x | m_s, c_s) + log p(z_s), with Σ_d (x−m)²/c = x²·(1/c) − 2 x·(m/c) + m²·(1/c)
         X = (X - self.posterior.mean).double()
-        score = self.constant + X @ self.weighted - 0.5 * X.square() @ self.precision  # [M, S]
+        if X.isnan().any():
+            return self._best(self._observed(X))
+        return self._best(self.constant + X @ self.weighted - 0.5 * X.square() @ self.precision)
+
+    def _observed(self, X: Tensor) -> Tensor:
+        """The same score [M, S] from observed values alone, so that log 2πc + m²/c is a sum over these as well."""
+        each = LOG_2PI - self.precision.log() + self.weighted.square() / self.precision  # [D, S]
+        prior = prior_log_density(self.posterior.Z).double()
+        seen, X = (~X.isnan()).to(X), X.nan_to_num()
+        return prior + X @ self.weighted - 0.5 * (X.square() @ self.precision + seen @ each)
+
+    def _best(self, score: Tensor) -> Tensor:
         return self.posterior.Z[score.topk(min(N_STARTS, score.shape[1]), dim=1).indices]
 
 

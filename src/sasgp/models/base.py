@@ -15,8 +15,10 @@ from sasgp.models.encoders import Encoder
 if TYPE_CHECKING:
     from gpytorch.kernels import Kernel
 
-__all__ = ["NOISE_SD", "LatentModel", "ModelSettings", "blurred", "drawn", "noise_bytes"]
+__all__ = ["NOISE_SD", "LatentModel", "ModelSettings", "blurred", "drawn", "noise_bytes", "with_holes"]
 
+PRACTISED = 8  # one in so many rows of a batch is encoded a second time, with holes
+HIDDEN = 0.5  # largest share of a row's values that are hidden from an encoder in a training step
 NOISE_SD = math.sqrt((128**2 - 1) / 3)  # standard deviation of `noise_bytes`
 
 
@@ -40,6 +42,8 @@ class ModelSettings:
         N, the length of a table of latents.
     image_shape : sequence of int or None
         The shape of a row as an image, for "conv".
+    missing : float
+        The share of the training values that are missing. If it is not 0, a network reads masks, too.
     active_set_size, n_inducing, output, variance
         For the models that use them.
     dtype, device
@@ -54,6 +58,7 @@ class ModelSettings:
     encoder_noise: float
     n_rows: int
     image_shape: Sequence[int] | None = None
+    missing: float = 0.0
     active_set_size: int | None = None
     n_inducing: int = 0
     output: Literal["linear", "sigmoid"] = "linear"
@@ -89,6 +94,10 @@ class LatentModel(nn.Module):
         It is not part of the state.
     anchor : Anchor or None
         Keeps rows near their places in a layout during training. It is not learned, so it is not part of the state.
+    missing : float
+        The share of the training values that are missing.
+    hides : bool
+        Whether values are hidden from the encoder at random during training, if some are missing anyway.
     """
 
     settle_rate = 0.05  # learning rate for fitting the decoder to a layout, before everything is trained
@@ -99,6 +108,8 @@ class LatentModel(nn.Module):
         self.encoder_noise = encoder_noise
         self.anchor: Anchor | None = None
         self.dither: Tensor | None = None
+        self.missing = 0.0
+        self.hides = True
 
     @classmethod
     def build(cls, encoder: Encoder, encoder_noise: float, settings: ModelSettings, D: int, Q: int) -> "LatentModel":
@@ -145,7 +156,24 @@ class LatentModel(nn.Module):
         seen = blurred(X, self.encoder, self.encoder_noise, self.feature_noise, generator)
         mu, var = self.encoder(seen, index)
         Z, log_prior = drawn(mu, var, generator)
+        if self.missing and self.hides and self.encoder.amortised:
+            n = -(-len(X) // PRACTISED)
+            cost = self._cost_of_holes(seen[:n], mu[:n], None if var is None else var[:n], generator)
+            log_prior = torch.cat([log_prior[:n] - cost, log_prior[n:]])
         return Z, log_prior if self.anchor is None else log_prior - self.anchor(mu, index)
+
+    def _cost_of_holes(self, X: Tensor, mu: Tensor, var: Tensor | None, generator: torch.Generator) -> Tensor:
+        """KL[q(z|x) ‖ q(z|x with holes)] of each row, [B]: what teaches the encoder to do without some values.
+
+        The first is held fixed, so that decoder and complete rows are trained as if nothing were hidden. The second
+        then learns the mean of q(z|x) over all that the hidden values may be, which is the posterior given the others.
+        """
+        mu_h, var_h = self.encoder(with_holes(X, generator))
+        mu = mu.detach()
+        if var is None or var_h is None:
+            return 0.5 * (mu - mu_h).square().sum(1)
+        ratio = var.detach() / var_h
+        return 0.5 * (ratio + (mu - mu_h).square() / var_h - 1 - ratio.log()).sum(1)
 
 
 def drawn(mu: Tensor, var: Tensor | None, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -168,6 +196,16 @@ def blurred(X: Tensor, encoder: Encoder, s: float, noise: Tensor, generator: tor
         return X
     epsilon = noise_bytes(X.shape, generator).to(X.device).to(X.dtype)
     return epsilon.mul_(s / NOISE_SD * noise.detach().sqrt()).add_(X)
+
+
+def with_holes(X: Tensor, generator: torch.Generator) -> Tensor:
+    """Rows with further values missing, so that an encoder learns to do without any of them.
+
+    Each row has its own share of hidden values, uniform from 0 to `HIDDEN`.
+    """
+    share = HIDDEN * torch.rand(len(X), 1, generator=generator)
+    hidden = noise_bytes(X.shape, generator) < 256 * share - 128
+    return X.masked_fill(hidden.to(X.device), torch.nan)
 
 
 def noise_bytes(shape: torch.Size, generator: torch.Generator) -> Tensor:

@@ -23,6 +23,7 @@ def build(settings: ModelSettings, D: int, Q: int) -> LatentModel:
     """The model for D features and Q latent dimensions."""
     encoder_noise = settings.encoder_noise * noise_share(D, Q)
     model = settings.kind.build(build_encoder(settings, D, Q), encoder_noise, settings, D, Q)
+    model.missing = settings.missing
     return model.to(settings.device, settings.dtype)
 
 
@@ -37,7 +38,14 @@ def build_encoder(settings: ModelSettings, D: int, Q: int) -> Encoder:
         assert settings.image_shape is not None
         sizes, last = planes(settings.image_shape)
         picture = Picture(*sizes, last=last)
-    return Network(D, Q, variance=settings.bayesian, by_feature=settings.by_feature, picture=picture)
+    return Network(
+        D,
+        Q,
+        variance=settings.bayesian,
+        by_feature=settings.by_feature,
+        picture=picture,
+        masks=settings.missing > 0,
+    )
 
 
 def auto_noise(n_rows: int, *, held: bool) -> float:

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sasgp.errors import InputError
+
 __all__ = ["ENCODE_ROWS", "Custom", "Encoder", "Network", "Picture", "Table", "draw_weights", "unfilled"]
 
 Layer = TypeVar("Layer", bound=nn.Module)
@@ -72,6 +74,8 @@ class Picture(nn.Module):
 
     def forward(self, X: Tensor) -> Tensor:
         C, H, W = self.sizes
+        if X.shape[1] > C * H * W:  # values, then masks: the masks are further channels
+            return torch.cat([self(part) for part in X.chunk(2, 1)], 1)
         return X.view(-1, H, W, C).permute(0, 3, 1, 2) if self.last else X.view(-1, C, H, W)
 
     def shifted(self, X: Tensor, generator: torch.Generator) -> Tensor:
@@ -112,6 +116,8 @@ class Network(Encoder):
         Widths of the hidden layers.
     picture : Picture, optional
         Turns rows into images, for convolutions. None: a perceptron on the row.
+    masks : bool
+        Whether it reads also which values of a row are missing. Without, a missing value counts as the training mean.
     """
 
     mean: Tensor
@@ -126,15 +132,17 @@ class Network(Encoder):
         by_feature: bool = False,
         hidden: Sequence[int] = HIDDEN,
         picture: Picture | None = None,
+        masks: bool = False,
     ) -> None:
         super().__init__()
+        self.masks = masks
         self.register_buffer("mean", torch.zeros(n_features))
         self.register_buffer("scale", torch.ones(n_features) if by_feature else torch.ones(()))
 
         def net() -> nn.Sequential:
             if picture is None:
-                return perceptron([n_features, *hidden, n_components])
-            return _convolutional(picture, n_components)
+                return perceptron([n_features * (1 + masks), *hidden, n_components])
+            return _convolutional(picture, n_components, masks)
 
         self.picture = picture
         self.mu = net()
@@ -173,7 +181,13 @@ class Network(Encoder):
         return X if self.picture is None else self.picture.shifted(X, generator)
 
     def _standardised(self, X: Tensor) -> Tensor:
-        return (X - self.mean).div_(self.scale)
+        X = (X - self.mean).div_(self.scale)
+        if not self.masks and (self.training or not X.isnan().any()):
+            return X
+        # (x ∘ o, 1 − o), with 0 where a value is missing: the mean, as rows are centred
+        missing = X.isnan()
+        X = X.masked_fill(missing, 0.0)
+        return torch.cat([X, missing.to(X.dtype)], 1) if self.masks else X
 
     def keep(self, dims: Sequence[int]) -> None:
         for net in (self.mu, self.raw_var):
@@ -192,7 +206,7 @@ def perceptron(widths: Sequence[int]) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-def _convolutional(picture: Picture, n_components: int) -> nn.Sequential:
+def _convolutional(picture: Picture, n_components: int, masks: bool) -> nn.Sequential:
     """Convolutions that halve the sides and double the channels until at most 4×4 is left, then a perceptron.
 
     Images of 28×28 pixels become 16 channels of 14×14, 32 of 7×7 and 64 of 4×4, followed by 1024-128-Q. That takes
@@ -200,6 +214,7 @@ def _convolutional(picture: Picture, n_components: int) -> nn.Sequential:
     """
     layers: list[nn.Module] = [picture]
     (C, H, W), wider = picture.sizes, 16
+    C *= 1 + masks
     while max(H, W) > 4:
         layers += [unfilled(nn.Conv2d, C, wider, kernel_size=3, stride=2, padding=1), nn.ReLU(True)]
         C, H, W, wider = wider, (H + 1) // 2, (W + 1) // 2, min(2 * wider, 128)
@@ -266,6 +281,12 @@ class Custom(Encoder):
         self.variance = variance
 
     def forward(self, X: Tensor, index: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        if not self.training and X.isnan().any():
+            raise InputError(
+                "An encoder of your own reads complete rows, but X has missing values. Use encoder='network' or "
+                "'table', or fill in the values.",
+                argument="encoder",
+            )
         out = self.module(X)
         mu, var = out if isinstance(out, tuple) else (out, None)
         name, expected = type(self.module).__name__, (len(X), self.n_components)

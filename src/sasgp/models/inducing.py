@@ -34,7 +34,14 @@ JITTER = {torch.float32: 1e-4, torch.float64: 1e-8}  # added to the diagonal of 
 
 
 def inducing_bound(
-    X: Tensor, Phi: Tensor, k: Tensor, noise: Tensor, M: Tensor, L_C: Tensor, n_total: int
+    X: Tensor,
+    Phi: Tensor,
+    k: Tensor,
+    noise: Tensor,
+    M: Tensor,
+    L_C: Tensor,
+    n_total: int,
+    seen: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The bound on log p(X|Z) of all N rows, estimated from one batch, and the residuals [B, D].
 
@@ -52,6 +59,8 @@ def inducing_bound(
         q(v) = N(M, S), with the Cholesky factor of its precision S⁻¹ = L_C L_Cᵀ.
     n_total : int
         N.
+    seen : Tensor [B, D], optional
+        1 where a value is observed and 0 where it is missing, and X is 0. None: all are observed.
     """
     (B, D), A = X.shape, len(M)
     R = torch.linalg.solve_triangular(L_C, torch.eye(A, dtype=X.dtype, device=X.device), upper=False)  # S = RᵀR
@@ -59,8 +68,13 @@ def inducing_bound(
     v = (k - Phi.square().sum(1)).clamp_min(0) + (Phi @ R.T).square().sum(1)  # [B]
     r = torch.addmm(X, Phi, M, alpha=-1)  # [B, D]
     # Σ_n E log N(x_n | f_n, σ²I) = −½ Σ_n [ D log 2πσ² + (‖r_n‖² + D v_n) / σ² ]
-    e = torch.linalg.vector_norm(r).square() + D * v.sum()
-    log_p = -0.5 * (B * D * (LOG_2PI + noise.log()) + e / noise)
+    n: Tensor | int = B * D
+    if seen is None:
+        e = torch.linalg.vector_norm(r).square() + D * v.sum()
+    else:  # the sums skip missing values; S stays one for all features, which keeps the bound a bound
+        r, n = seen * r, seen.sum()
+        e = torch.linalg.vector_norm(r).square() + (seen.sum(1) * v).sum()
+    log_p = -0.5 * (n * (LOG_2PI + noise.log()) + e / noise)
     # KL[N(M, S) ‖ N(0, I)], D times = ½ [ D (tr S − log|S| − A) + ‖M‖² ]
     log_det = -2 * L_C.diagonal().log().sum()
     kl = 0.5 * (D * (R.square().sum() - log_det - A) + M.square().sum())
@@ -126,15 +140,18 @@ class InducingModel(SASModel):
         B, D = X.shape
         Z, log_prior = self.draw_latents(X, index, generator)
         Phi, k = self._features(Z)
-        log_p, r = inducing_bound(
-            self.centred(self.dithered(X, generator)), Phi, k, self.noise, self.M, self.L_C, n_total
-        )
+        seen = (~X.isnan()).to(X) if self.missing else None
+        rows = self.centred(self.dithered(X, generator))
+        rows = rows if seen is None else rows.nan_to_num()
+        log_p, r = inducing_bound(rows, Phi, k, self.noise, self.M, self.L_C, n_total, seen)
         if self.training:
-            self._natural_step(Phi.detach(), r.detach(), n_total)
+            share = None if seen is None else seen.mean(1, keepdim=True)
+            self._natural_step(Phi.detach(), r.detach(), n_total, share)
         objective = log_p + n_total / B * log_prior.sum() + self._hyperprior()
         if self.scales is not None:
-            objective = objective - n_total * self.scales.log().sum()
-        return -objective / (n_total * D)
+            log_s = self.scales.log() if seen is None else seen.mean(0) * self.scales.log()
+            objective = objective - n_total * log_s.sum()
+        return -objective / (n_total * D * (1 - self.missing))
 
     def _features(self, Z: Tensor) -> tuple[Tensor, Tensor]:
         """φ_n of each row [B, A], and k_nn [B]."""
@@ -145,14 +162,18 @@ class InducingModel(SASModel):
         return K[A:] @ torch.linalg.solve_triangular(L, eye, upper=False).T, k[A:]
 
     @torch.no_grad()
-    def _natural_step(self, Phi: Tensor, r: Tensor, n_total: int) -> None:
-        """Move q(v) by a share ρ of the way to its optimum for the batch."""
+    def _natural_step(self, Phi: Tensor, r: Tensor, n_total: int, share: Tensor | None = None) -> None:
+        """Move q(v) by a share ρ of the way to its optimum for the batch.
+
+        With missing values, a row counts for S by the `share` [B, 1] of features that it has.
+        """
         # S⁻¹ ← (1−ρ) S⁻¹ + ρ (I + w ΦᵀΦ)          M ← M + ρ S (w Φᵀr − M)          w = N/(B σ²)
         # With ρ = .05, q(v) remembers about twenty batches
         rho = max(len(Phi) / n_total, 0.05, 1 / (1 + int(self.steps)))
         w = n_total / len(Phi) / self.noise
         L_C = self.L_C.double()
-        C = (1 - rho) * (L_C @ L_C.T) + (rho * w * (Phi.T @ Phi)).double()
+        weighted = Phi if share is None else share * Phi
+        C = (1 - rho) * (L_C @ L_C.T) + (rho * w * (Phi.T @ weighted)).double()
         C.diagonal().add_(rho)
         L_C = cholesky(C)
         step = torch.cholesky_solve((w * (Phi.T @ r) - self.M).double(), L_C)
@@ -170,11 +191,17 @@ class InducingModel(SASModel):
         C, P = (torch.zeros(A, n, dtype=torch.float64, device=self.M.device) for n in (A, D))
         for X, Z in batches:
             Phi = self._features(Z)[0].double()
-            C.addmm_(Phi.T, Phi)
-            P.addmm_(Phi.T, self.centred(X).double())
+            if not self.missing:
+                C.addmm_(Phi.T, Phi)
+                P.addmm_(Phi.T, self.centred(X).double())
+                continue
+            # S_d of each feature would take D A² numbers; M is left as training found it
+            C.addmm_(Phi.T, (~X.isnan()).double().mean(1, keepdim=True) * Phi)
         noise = draws * self.noise.double()
         L_C = cholesky(C / noise + torch.eye(A, dtype=C.dtype, device=C.device))
         self.L_C.copy_(L_C)
+        if self.missing:
+            return
         self.M.copy_(torch.cholesky_solve(P / noise, L_C))
 
     @torch.no_grad()

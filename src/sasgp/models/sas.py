@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from sasgp.gp import kernels
 from sasgp.gp.covariance import covariances
 from sasgp.gp.local_noise import ResidualSums
+from sasgp.gp.masked import masked_estimate
+from sasgp.gp.masked_sums import FilledSums, PatternSums, most_positions
 from sasgp.gp.objective import sas_estimate
 from sasgp.gp.posterior import Posterior
 from sasgp.gp.row_sums import RowSums
@@ -119,9 +121,11 @@ class SASModel(LatentModel):
         A = B if self.active_set_size is None else self.active_set_size
         Z, log_prior = self.draw_latents(X, index, generator)
         K_BA, k = covariances(self.kernel, Z, A)  # [B, A], [B]
-        log_p = sas_estimate(self.dithered(X, generator) - self.mean, K_BA, k[A:], self.noise, n_total, self.scales)
+        estimate = masked_estimate if self.missing else sas_estimate
+        rows = self.dithered(X, generator) - self.mean
+        log_p = estimate(rows, K_BA, k[A:], self.noise, n_total, self.scales)
         objective = log_p + n_total / B * log_prior.sum() + self._hyperprior()
-        return -objective / (n_total * D)
+        return -objective / (n_total * D * (1 - self.missing))
 
     def _hyperprior(self) -> Tensor | float:
         """Log density of the kernel's priors, if it has any."""
@@ -154,9 +158,15 @@ class SASModel(LatentModel):
         """Empty sums over centred rows, or over fewer mixtures of their features, through positions U [M, Q]."""
         return RowSums(self.kernel, U, len(self.mean) if n_features is None else n_features, L)
 
-    def residual_sums(self, U: Tensor) -> ResidualSums:
+    def masked_sums(self, U: Tensor) -> PatternSums | FilledSums:
+        """The same over rows with missing values: exact, or with values filled in if there are too many features."""
+        D = len(self.mean)
+        kind = PatternSums if len(U) <= most_positions(D) else FilledSums
+        return kind(self.kernel, U, D)
+
+    def residual_sums(self, U: Tensor, *, masked: bool = False) -> ResidualSums:
         """Empty sums over squared residuals, at positions U [M, Q]."""
-        return ResidualSums(self.kernel, U, len(self.mean))
+        return ResidualSums(self.kernel, U, len(self.mean), masked=masked)
 
     def decoder(self, sums: RowSums, residuals: ResidualSums | None = None) -> Posterior:
         """The decoder given the rows in these sums, with the local noise of these residuals if there are any."""

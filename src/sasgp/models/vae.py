@@ -107,6 +107,13 @@ def log_density(X: Tensor, mean: Tensor, var: Tensor) -> Tensor:
     return -0.5 * (LOG_2PI + var.log() + (X - mean).square() / var).sum(1)
 
 
+def masked_log_density(X: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+    """The same where X may have missing values, which add nothing."""
+    missing = X.isnan()
+    r = torch.where(missing, mean, X) - mean
+    return -0.5 * (LOG_2PI + var.log() + r.square() / var).masked_fill(missing, 0.0).sum(1)
+
+
 class VAEModel(LatentModel):
     """An encoder and a decoder network with one objective.
 
@@ -156,7 +163,9 @@ class VAEModel(LatentModel):
     def forward(self, X: Tensor, index: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
         """The negative ELBO in nats per value, estimated from a batch."""
         Z, log_prior = self.draw_latents(X, index, generator)
-        return -(log_density(self.dithered(X, generator), *self.decoder(Z)) + log_prior).sum() / X.numel()
+        density = masked_log_density if self.missing else log_density
+        log_p = density(self.dithered(X, generator), *self.decoder(Z)) + log_prior
+        return -log_p.sum() / (X.numel() * (1 - self.missing))
 
     def posterior(self, Z: Tensor | None = None) -> "NetworkPosterior":
         """The decoder as it is now. Z [S, Q] are latents to search from; by default, draws from the prior."""
@@ -197,7 +206,8 @@ class NetworkPosterior(Predictive):
 
     def log_density(self, X: Tensor, Z: Tensor) -> Tensor:
         """The log density log N(x | m(z), diag c(z)) of each row, [M]; differentiable in Z."""
-        return log_density(X.double(), *self.decoder(Z.double())).to(X.dtype)
+        density = masked_log_density if X.isnan().any() else log_density
+        return density(X.double(), *self.decoder(Z.double())).to(X.dtype)
 
     def sample(self, Z: Tensor, generator: torch.Generator, *, noise: bool = True) -> Tensor:
         """Draw [M, D] at the given z. Without noise it is the mean, because the network is one function."""

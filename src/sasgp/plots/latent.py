@@ -29,11 +29,12 @@ from sasgp.plots.style import (
     plain,
     titled,
 )
+from sasgp.plots.tables import column_maps
 
 if TYPE_CHECKING:
     from sasgp.estimators.protocol import Decoder
 
-__all__ = ["decoded_grid", "latent_space", "latent_with_images"]
+__all__ = ["View", "decoded_grid", "latent_space", "latent_with_images"]
 
 Array = NDArray[Any]
 
@@ -95,7 +96,8 @@ def decoded_grid(
         A fitted model.
     image_shape
         (H, W), (C, H, W) with the colour planes first, or (H, W, C), where C is 1, 3 or 4. None draws a row as one bar
-        per feature, which ranges from the lowest to the highest decoded value.
+        per feature, which ranges from the lowest to the highest decoded value. A model of a table has no use for it:
+        each column gets a map of the latent space, in its own units.
     Z
         Latents that the grid covers. None takes those of the training rows.
     n
@@ -110,6 +112,8 @@ def decoded_grid(
     Figure
     """
     view = _view(model, Z, axes)
+    if model.columns_ is not None:
+        return titled(column_maps(model, view), title)
     height = PICTURE_SIZE if view.is_plane else PICTURE_SIZE / n + 0.8
     figure = Figure(figsize=(PICTURE_SIZE, height), layout="constrained")
     _draw_tiles(figure.subplots(), model, view, image_shape, n)
@@ -159,7 +163,7 @@ def latent_with_images(
 
 
 @dataclass(frozen=True)
-class _View:
+class View:
     """The part of the latent space that a figure shows.
 
     `Z` are the points [N, 1 or 2] in the dimensions `dims`. `centre` and `half` describe the square around them. It is
@@ -188,7 +192,7 @@ class _View:
         return decode_grid(model, [self.ticks(axis, n) for axis in range(len(self.dims))], self.dims)
 
 
-def _view(model: "Decoder", Z: ArrayLike | None, axes: tuple[int, int]) -> _View:
+def _view(model: "Decoder", Z: ArrayLike | None, axes: tuple[int, int]) -> View:
     Q = model.n_components_
     points = shown_latents(model, Z)
     dims = (0,) if Q == 1 else tuple(int(axis) for axis in axes)
@@ -197,10 +201,10 @@ def _view(model: "Decoder", Z: ArrayLike | None, axes: tuple[int, int]) -> _View
     points = points[:, list(dims)]
     low, high = points.min(0), points.max(0)
     half = 0.54 * float((high - low).max()) or 1.0  # a margin of 4 % on either side
-    return _View(points, dims, Q, (low + high) / 2, half)
+    return View(points, dims, Q, (low + high) / 2, half)
 
 
-def _draw_latent(axes: Axes, model: "Decoder", view: _View, labels: ColouredLabels) -> None:
+def _draw_latent(axes: Axes, model: "Decoder", view: View, labels: ColouredLabels) -> None:
     points, vertical = view.Z, view.limits(1) if view.is_plane else (0.0, 0.0)
     if not view.is_plane:
         height, vertical = labels.heights()
@@ -276,7 +280,7 @@ def _legend(axes: Axes, labels: ColouredLabels) -> None:
     )
 
 
-def _draw_tiles(axes: Axes, model: "Decoder", view: _View, image_shape: Sequence[int] | None, n: int) -> None:
+def _draw_tiles(axes: Axes, model: "Decoder", view: View, image_shape: Sequence[int] | None, n: int) -> None:
     if n < 1:
         raise InputError(f"n must be at least 1. Got {n}.", argument="n")
     blocks = [(mean, std.mean(1)) for mean, std in view.decode(model, n)]
@@ -308,6 +312,6 @@ def _range(std: Array) -> float:
     return max(float(np.ptp(std)), 0.2 * float(std.max()))
 
 
-def _axis_name(view: _View, axis: int) -> str:
+def _axis_name(view: View, axis: int) -> str:
     name = f"$z_{{{view.dims[axis]}}}$"
     return name + "   (other dimensions at 0)" * (axis == 0 and view.n_components > 2)

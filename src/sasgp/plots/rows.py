@@ -10,8 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from sasgp.data.images import as_images
 from sasgp.data.labels import shorten
+from sasgp.data.tables import is_frame
 from sasgp.errors import InputError
 from sasgp.plots.style import INK, PALETTE, PICTURE_SIZE, literal, mosaic, plain, titled
+from sasgp.plots.tables import row_panels
 
 if TYPE_CHECKING:
     from sasgp.estimators.protocol import Decoder
@@ -56,7 +58,7 @@ def contact_sheet(X: ArrayLike, image_shape: Sequence[int], *, title: str | None
 
 def reconstructions(
     model: "Decoder",
-    X: ArrayLike,
+    X: Any,
     Z: ArrayLike | None = None,
     *,
     image_shape: Sequence[int] | None = None,
@@ -65,12 +67,14 @@ def reconstructions(
 ) -> Figure:
     """Draw rows and what is decoded from their latents: pairs of images, or values over the mean ±2 sd.
 
+    Rows of a table are drawn with one line per column, in its own units and on its own scale.
+
     Parameters
     ----------
     model
         A fitted model.
     X
-        A few rows [N, D].
+        A few rows [N, D], or a DataFrame with them.
     Z
         Their latents [N, Q]. None takes `model.transform(X)`.
     image_shape
@@ -84,6 +88,8 @@ def reconstructions(
     -------
     Figure
     """
+    if model.columns_ is not None and is_frame(X) and len(X):
+        return titled(row_panels(model, X, Z), title)
     rows = np.asarray(X)
     if rows.ndim != 2 or not len(rows):
         raise InputError(

@@ -12,7 +12,9 @@ from torch.nn import functional as F
 
 from sasgp.data.rows import ArrayRows
 from sasgp.gp.linalg import inverse_root, principal_axes
+from sasgp.gp.ppca import MaskedPCA
 from sasgp.models.anchor import distance_cost, places
+from sasgp.models.base import with_holes
 from sasgp.models.build import noise_share
 from sasgp.models.encoders import ENCODE_ROWS, Custom, Encoder, Network, Table
 from sasgp.training.loop import generator, one_cycle
@@ -52,36 +54,54 @@ def fit_to_projection(
     if isinstance(encoder, Custom):
         return
     some = torch.randperm(len(rows), generator=generator(seed, "axes"))[:SUBSET]
-    V = axes(init, (rows.gather(some) - centre) / units, Q, generator(seed, "random axes"))
+    X = (rows.gather(some) - centre) / units
+    pca = MaskedPCA(X, Q) if init == "pca" and X.isnan().any() else None
+    V = axes(init, X.nan_to_num(), Q, generator(seed, "random axes")) if pca is None else pca.W
 
     def targets(X: Tensor, _: Tensor) -> Tensor:
-        return (X - centre) / units @ V
+        X = (X - centre) / units
+        return X.nan_to_num() @ V if pca is None else pca.coordinates(X)
 
     if isinstance(encoder, Table):
         fill_table(encoder, rows, targets, seed)
     else:
         _start_network(encoder, centre, units, seed)
-        fit(encoder, rows, targets, F.mse_loss, FIT_STEPS, _unchanged, seed, update)
+        view = with_holes if isinstance(encoder, Network) and encoder.masks else _unchanged
+        fit(encoder, rows, targets, F.mse_loss, FIT_STEPS, view, seed, update)
 
 
 def fit_to_layout(
-    encoder: Encoder, rows: ArrayRows, layout: Layout, centre: Tensor, units: Tensor, seed: int, update: Update
+    encoder: Encoder,
+    rows: ArrayRows,
+    layout: Layout,
+    centre: Tensor,
+    units: Tensor,
+    seed: int,
+    update: Update,
+    *,
+    missing: bool = False,
 ) -> None:
-    """Fit an encoder to the positions of a layout. A table copies them; a network places the rest of its rows."""
+    """Fit an encoder to the positions of a layout. A table copies them; a network places the rest of its rows.
+
+    `missing` says whether rows have missing values.
+    """
     Z, Q = standardised(layout.Z), layout.Z.shape[1]
     laid_out = rows if layout.rows is None else rows.subset(layout.rows)
     sigma = 0.5 * noise_share(len(centre), Q) * units  # noise on the encoder's input: half of the data's deviation
     # If the layout has only some rows of a table, a network is fitted to these and places the others
     learner: Encoder = encoder
     if isinstance(encoder, Table):
-        learner = Network(len(centre), Q, variance=encoder.raw_var is not None, by_feature=units.ndim > 0).to(centre)
+        learner = Network(
+            len(centre), Q, variance=encoder.raw_var is not None, by_feature=units.ndim > 0, masks=missing
+        ).to(centre)
     _start_network(learner, centre, units, seed)
 
     def targets(_: Tensor, index: Tensor) -> Tensor:
         return Z[index.to(Z.device)]
 
     def view(X: Tensor, draw: torch.Generator) -> Tensor:
-        return learner.varied(X, draw) + sigma * torch.randn(X.shape, generator=draw, dtype=X.dtype).to(X.device)
+        X = learner.varied(X, draw) + sigma * torch.randn(X.shape, generator=draw, dtype=X.dtype).to(X.device)
+        return with_holes(X, draw) if missing else X
 
     if not isinstance(encoder, Table) or layout.rows is not None:
         fit(learner, laid_out, targets, _mean_cost, fit_steps(layout), view, seed, update)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from sasgp.data.rows import ArrayRows, moments, take_rows
 from sasgp.errors import InputError
 from sasgp.gp.positions import CANDIDATES, kmeans_plus_plus
+from sasgp.gp.ppca import MaskedPCA
 from sasgp.models.anchor import Anchor
 from sasgp.models.base import LatentModel
 from sasgp.models.encoders import ENCODE_ROWS
@@ -101,7 +102,7 @@ def initialise(model: LatentModel, rows: ArrayRows, start: Start) -> None:
         if layout is None:
             fit_to_projection(model.encoder, rows, start.init, start.n_components, *scaling, start.seed, update)
         else:
-            fit_to_layout(model.encoder, rows, layout, *scaling, start.seed, update)
+            fit_to_layout(model.encoder, rows, layout, *scaling, start.seed, update, missing=model.missing > 0)
     start_decoder(model, rows, measured, start)
     if layout is None:
         return
@@ -190,10 +191,19 @@ def make_layout(rows: ArrayRows, units: Tensor, start: Start) -> Layout:
         X = take_rows(rows.array, among if chosen is None else among[chosen.numpy()])
         X = X.astype(str(rows.dtype).removeprefix("torch."))
         X = X / units.numpy(force=True) if units.ndim else X
+        X = _completed(X) if np.isnan(X).any() else X
         name = start.init if isinstance(start.init, str) else type(start.init).__name__
         with progress_bar(f"layout of {len(X)} rows ({name})", None, show=start.verbose):
             Z = layouts.lay_out(start.init, X, start.n_components, start.seed)
     return Layout(torch.as_tensor(Z, dtype=rows.dtype, device=rows.device), chosen)
+
+
+def _completed(X: NDArray[Any]) -> NDArray[Any]:
+    """Rows without holes, for a layout: what is missing comes from a few principal components."""
+    mean = np.nan_to_num(np.nansum(X, 0) / np.maximum((~np.isnan(X)).sum(0), 1))
+    some = torch.as_tensor(X - mean)
+    pca = MaskedPCA(some[:SUBSET], min(10, X.shape[1]))
+    return pca.completed(some).numpy() + mean
 
 
 def subset_to_lay_out(rows: ArrayRows, start: Start) -> Tensor | None:
@@ -244,7 +254,7 @@ def settle(model: LatentModel, rows: ArrayRows, batch_size: int, seed: int, upda
     rate = FIT_RATE if model.encoder.amortised else 0.05
     groups = [{"params": variances, "lr": rate}] if variances else []
     groups.append({"params": model.decoder_parameters, "lr": model.settle_rate})
-    noise, model.encoder_noise = model.encoder_noise, 0.0
+    noise, model.encoder_noise, model.hides = model.encoder_noise, 0.0, False
     with _held(means):
         for _ in train(
             model,
@@ -256,7 +266,7 @@ def settle(model: LatentModel, rows: ArrayRows, batch_size: int, seed: int, upda
             on_step=lambda step, total, loss: update(step * SETTLE_STEPS // total),
         ):
             pass
-    model.encoder_noise = noise
+    model.encoder_noise, model.hides = noise, True
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from scipy.special import log_ndtr, ndtr
 from sasgp.data.columns import levels as intervals
 from sasgp.data.columns.maps import MonotoneMap
 
-__all__ = ["KINDS", "LEFT_OUT", "Category", "Column", "Discrete", "Kind", "Number", "log_mass"]
+__all__ = ["KINDS", "LEFT_OUT", "NODES", "WEIGHTS", "Category", "Column", "Discrete", "Kind", "Number", "log_mass"]
 
 Array = NDArray[np.float64]
 Kind = Literal["real", "skewed", "count", "binary", "ordinal", "category", "date", "id", "constant", "text", "empty"]
@@ -28,8 +28,8 @@ LEFT_OUT = ("id", "constant", "text", "empty", "drop")  # kinds that the decoder
 KINDS = ("real", "skewed", "count", "binary", "ordinal", "category", "date", "id", "drop")  # that a user may ask for
 
 # Nodes and weights of E[f(s)] for s ~ N(0, 1)
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
-_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
+WEIGHTS = WEIGHTS / WEIGHTS.sum()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,9 +124,9 @@ class Number(Column):
         return self._moments(mean, var)[1]
 
     def _moments(self, mean: Array, var: Array) -> tuple[Array, Array]:
-        x = self._values(mean + np.sqrt(var) * _NODES)  # [N, nodes]
-        first = x @ _WEIGHTS
-        return first, np.sqrt(((x - first[:, None]) ** 2) @ _WEIGHTS)
+        x = self._values(mean + np.sqrt(var) * NODES)  # [N, nodes]
+        first = x @ WEIGHTS
+        return first, np.sqrt(((x - first[:, None]) ** 2) @ WEIGHTS)
 
     def quantile(self, mean: Array, var: Array, share: float) -> Array:
         from scipy.special import ndtri

@@ -25,7 +25,7 @@ function ink(name) {
 
 function classColour(column, code) {
   if (!column || !column.classes) return ink("accent");
-  if (column.others && code === column.classes.length - 1) return OTHERS;
+  if (code >= column.classes.length - column.others) return OTHERS; // rare or missing
   return (isDark() ? DARK_PALETTE : PALETTE)[code % PALETTE.length];
 }
 

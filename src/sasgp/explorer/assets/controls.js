@@ -57,11 +57,13 @@ function makeChart(app) {
     app.canvases.seen.setAttribute("aria-label", "The nearest observation");
   } else {
     const mark = (name, text) => [element("i", { className: name }), `${text}  `];
-    const key = element("p", { className: "key" }, ...mark("dot", "mean"), ...mark("band", "±2 sd"), ...(app.observed.n ? mark("seen", "nearest observation") : []));
+    const band = page.table ? `${100 * page.table.interval.share} % interval` : "±2 sd";
+    const key = element("p", { className: "key" }, ...mark("dot", "mean"), ...mark("band", band), ...(app.observed.n ? mark("seen", "nearest observation") : []));
     const box = element("div", { className: "features", tabIndex: 0 });
-    box.setAttribute("aria-label", "Decoded features");
+    box.setAttribute("aria-label", page.table ? "Decoded columns" : "Decoded features");
     pictures.append(key, box, app.caption);
-    app.chart = new (page.features.length <= MAX_LINES ? FeatureLines : Curve)(box, page);
+    if (page.table) app.chart = new TableChart(box, app.table);
+    else app.chart = new (page.features.length <= MAX_LINES ? FeatureLines : Curve)(box, page);
   }
   app.values = [];
   const names = [...Array.from({ length: app.Q }, (_, q) => `z${q}`), "sd"];
@@ -121,7 +123,7 @@ function makeLegend(app) {
   if (!column.classes) {
     const ramp = element("span", { className: "ramp" });
     ramp.style.background = `linear-gradient(90deg, ${CIVIDIS.join()})`;
-    return legend.replaceChildren(element("span", {}, `${column.name} `, digits(column.low), ramp, digits(column.high)));
+    return legend.replaceChildren(element("span", {}, `${column.name} `, scaleText(column.low, column), ramp, scaleText(column.high, column)));
   }
   const draw = { circle: "M6 1A5 5 0 1 0 6 11A5 5 0 1 0 6 1Z", "triangle-up": "M6 1L11.5 11H.5Z", diamond: "M6 0L12 6L6 12L0 6Z" };
   legend.replaceChildren(...column.classes.map((name, code) => {

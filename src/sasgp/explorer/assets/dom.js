@@ -9,6 +9,12 @@ function element(tag, properties = {}, ...children) {
   return node;
 }
 
+// A number on the scale of a column, which may be one of dates
+function scaleText(value, column, n = 3) {
+  if (Number.isNaN(value)) return "missing";
+  return column.unit ? timeText(value, column.unit) : digits(value, n);
+}
+
 // A number with n significant digits, without an exponent if it is not too large or too small
 function digits(value, n = 3) {
   if (value === 0 || !Number.isFinite(value)) return value === 0 ? "0" : "";

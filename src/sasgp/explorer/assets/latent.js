@@ -118,7 +118,7 @@ class LatentPlot {
     const y = Q > 1 ? { ...axis(1), scaleanchor: "x", scaleratio: 1 } : {
       range: this.app.heightRange, fixedrange: true, showgrid: false, zeroline: false, ticks: "", tickfont: { size: 11 },
       // Plotly interprets some HTML tags in text, so class names appear only in the legend
-      showticklabels: Boolean(column?.values),
+      showticklabels: Boolean(column?.values && !column.unit),
     };
     return {
       margin: { l: 44, r: 6, t: 6, b: 34 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: ink("panel"),

@@ -20,8 +20,10 @@ class App {
       ...column,
       codes: column.codes && (await unpack(column.codes)),
       values: column.values?.data && (await unpack(column.values)),
+      cells: column.cells && (await unpack(column.cells)),
     })));
     app.column = app.columns[0];
+    app.table = readTable(page.table);
     const { X, Z, places } = page.observed;
     app.observed = { X: await unpack(X), Z: await unpack(Z), places: await unpack(places), low: X.low, step: X.step };
     app.observed.n = app.observed.places.length;
@@ -81,10 +83,10 @@ class App {
     return best;
   }
 
-    label(i) {
+  label(i) {
     const { column } = this;
     if (!column) return "";
-    const value = column.classes ? column.classes[column.codes[i]] : digits(column.values[i], 4);
+    const value = column.classes ? column.classes[column.codes[i]] : scaleText(column.values[i], column, 4);
     return `${column.name} ${value}`;
   }
 
@@ -110,7 +112,8 @@ class App {
     if (page.image) {
       drawImage(this.canvases.mean, mean, page.image);
       if (seen) drawImage(this.canvases.seen, seen, page.image);
-    } else this.chart.draw(mean, sds, seen, samples);
+    } else if (this.table) this.chart.draw(this.decoded, seen, this.nearest?.there, samples);
+    else this.chart.draw(mean, sds, seen, samples);
     const entries = [...Array.from(z, (v, q) => [`z${q}`, v.toFixed(3)]), ["sd", sd.toPrecision(3)]];
     entries.forEach(([name, value], i) => (this.values[i].textContent = value));
     if (this.nearest) {
@@ -138,7 +141,10 @@ class App {
     if (best < 0) return null;
     const D = this.page.n_features;
     const row = Float64Array.from(observed.X.subarray(best * D, (best + 1) * D), (v) => observed.low + observed.step * v);
-    return { row, place: observed.places[best], distance: Math.sqrt(least), z: observed.Z.subarray(best * Q, (best + 1) * Q) };
+    const at = observed.Z.subarray(best * Q, (best + 1) * Q);
+    // Missing cells of a table are imputed: what is decoded where the row is
+    const there = this.table && row.some(Number.isNaN) ? this.decoder.decode(Float64Array.from(at)) : null;
+    return { row, there, place: observed.places[best], distance: Math.sqrt(least), z: at };
   }
 
   // Samples from the decoder at the pointer: m + √c ε, with or without the observation noise
@@ -147,6 +153,7 @@ class App {
     const sizes = $("noise").checked ? sds : smooth;
     const normal = () => Math.sqrt(-2 * Math.log(1 - Math.random())) * Math.cos(2 * Math.PI * Math.random());
     this.samples = Array.from({ length: N_SAMPLES }, () => mean.map((m, d) => m + sizes[d] * normal()));
+    if (this.table) this.samples = this.samples.map((scores) => this.table.map((column) => column.sample(scores, this.decoded)));
     this.show(this.samples);
   }
 
@@ -201,7 +208,7 @@ class App {
     }
     path.points = resampled(route, Number($("frames").value));
     path.frames = path.points.map((z) => this.decoder.decode(Float64Array.from(z)));
-    path.cells = drawStrip($("strip"), path.frames, this.page, this.sdRange);
+    path.cells = drawStrip($("strip"), path.frames, this);
     $("strip").hidden = false;
     $("png").disabled = false;
     $("path-hint").textContent = `${path.frames.length} decoded points. Bars show their sd. Click a point to go there.`;
@@ -231,9 +238,13 @@ class App {
   // One line per selected row: its number, its latents, and the columns it can be coloured by
   csv() {
     const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    const value = (column, i) => (column.classes ? column.classes[column.codes[i]] : Number.isNaN(column.values[i]) ? "" : String(Number(column.values[i].toPrecision(9))));
-    // Labels and additional columns, but of the data's own columns only the one that is shown
-    const columns = this.columns.filter((column) => !this.page.features.includes(column.name) || column === this.column);
+    const number = (value, { unit }) => (unit ? timeText(value, unit, true) : String(Number(value.toPrecision(this.table ? 15 : 9))));
+    const value = (column, i) => {
+      if (column.cells) return column.levels[column.cells[i]] ?? ""; // of a missing cell, -1
+      return column.classes ? column.classes[column.codes[i]] : Number.isNaN(column.values[i]) ? "" : number(column.values[i], column);
+    };
+    // Labels and additional columns, but of the columns of an array only the one that is shown
+    const columns = this.columns.filter((column) => this.table || !this.page.features.includes(column.name) || column === this.column);
     const head = ["row", ...Array.from({ length: this.Q }, (_, q) => `z${q}`), ...columns.map((column) => column.name)];
     const lines = this.selection.map((i) => [
       this.rows[i],
@@ -295,7 +306,7 @@ class App {
     makeLegend(this);
     await this.plot.draw();
     this.show();
-    if (this.path.frames.length) drawStrip($("strip"), this.path.frames, this.page, this.sdRange);
+    if (this.path.frames.length) drawStrip($("strip"), this.path.frames, this);
   }
 }
 

@@ -5,11 +5,11 @@ function describe(app) {
   document.title = $("title").textContent = page.title;
   $("title").title = page.title;
   const size = decoder instanceof ExactDecoder ? ` · ${grouped(decoder.S)} positions` : "";
-  $("about").textContent = `${page.model} · ${grouped(page.n_points)} points · ${grouped(page.n_features)} features · ${app.Q} latent dimension${app.Q > 1 ? "s" : ""}${size}`;
+  $("about").textContent = `${page.model} · ${grouped(page.n_points)} points · ${grouped(page.n_features)} ${page.table ? "columns" : "features"} · ${app.Q} latent dimension${app.Q > 1 ? "s" : ""}${size}`;
   const notes = [];
   if (decoder instanceof ExactDecoder) {
     const { mean, sd } = page.decoder.error;
-    notes.push(`The page computes mean and standard deviation from the model's positions, with the same formulas as predict. Numbers are rounded to keep this file small, which changes the results by at most ${digits(Math.max(mean, sd), 1)} of the data's range, measured at 256 points.`);
+    notes.push(`The page computes mean and standard deviation from the model's positions, with the same formulas as predict. Numbers are rounded to keep this file small, which changes the results by at most ${digits(Math.max(mean, sd), 1)} of ${page.table ? "a column's standard deviation" : "the data's range"}, measured at 256 points.`);
   } else {
     const cells = page.decoder.cells.join(" × ");
     const where = app.Q > 2 ? " The grid covers z0 and z1, with the other dimensions at 0." : "";
@@ -28,6 +28,10 @@ function describe(app) {
   const alike = decoder.relative.every((s) => Math.abs(s - 1) < 1e-6);
   let spread = alike ? "It is the same for every feature." : "Features differ by constant factors; the page shows the mean over features.";
   if (decoder.varies) spread = "Features differ, and not by the same factors everywhere; the page shows the mean over features.";
+  if (app.table) {
+    spread = "Each column has been brought to the spread of a standard normal distribution for it, so 1 means that nothing is known; the page shows the mean over columns.";
+    notes.push(`The interval of a number holds ${100 * page.table.interval.share} % of new values. A missing cell is imputed by what is decoded at the latents of its row.`);
+  }
   notes.push(`The background shows the standard deviation of a new observation, including the noise. ${spread}`);
   notes.push("This page needs no network and sends no data.");
   $("notes").replaceChildren(...notes.map((text) => element("li", { textContent: text })));

@@ -95,13 +95,16 @@ class Heap {
 }
 
 // Draws the strip: one frame per point, and below each a bar that shows its uncertainty
-function drawStrip(canvas, frames, page, sdRange) {
+function drawStrip(canvas, frames, { page, table, sdRange }) {
   const ratio = 2; // sharp on high-resolution screens and in the exported picture
   const [gap, bars, text] = [4, 26, 14];
   let frame, left = 0;
   if (page.image) {
     const side = Math.max(64, page.image.width);
     frame = { width: side, height: Math.round((side * page.image.height) / page.image.width) };
+  } else if (table) {
+    left = 110;
+    frame = { width: 62, height: table.length * 15 };
   } else {
     const named = page.features.length <= MAX_LINES;
     left = named ? 110 : 0;
@@ -121,11 +124,15 @@ function drawStrip(canvas, frames, page, sdRange) {
     page.features.forEach((name, d) => pen.fillText(shortened(pen, name, left - 8), 0, d * 15 + 11));
   }
   const picture = document.createElement("canvas");
-  frames.forEach(({ mean, sd }, i) => {
+  frames.forEach((decoded, i) => {
+    const { mean, sd } = decoded;
     const x = left + i * (frame.width + gap);
-    if (page.image) drawImage(picture, mean, page.image);
-    else drawColumn(picture, mean, page);
-    pen.drawImage(picture, x, 0, frame.width, frame.height);
+    if (table) drawCells(pen, x, frame.width, table, decoded);
+    else {
+      if (page.image) drawImage(picture, mean, page.image);
+      else drawColumn(picture, mean, page);
+      pen.drawImage(picture, x, 0, frame.width, frame.height);
+    }
     const high = Math.max(2, (bars - 2) * Math.min(1, sd / sdRange[1]));
     pen.fillStyle = ink("accent");
     pen.fillRect(x, frame.height + 4 + bars - high, frame.width, high);
@@ -143,6 +150,29 @@ function drawColumn(canvas, row, page) {
   const picture = new ImageData(1, row.length);
   row.forEach((v, d) => picture.data.set([...cividis((v - page.low[d]) / (page.high[d] - page.low[d] || 1)), 255], 4 * d));
   canvas.getContext("2d").putImageData(picture, 0, 0);
+}
+
+// The cells of a decoded row in words: numbers on the colours of their scale, levels as strong as they are probable
+function drawCells(pen, x, width, table, decoded) {
+  pen.textAlign = "center";
+  table.forEach((column, c) => {
+    const found = column.read(decoded);
+    let text, colour, strength = 1;
+    if (column.levels) {
+      [text, strength] = [column.text(found.code), found.shares[found.code]];
+      colour = classColour({ classes: column.levels, others: 0 }, found.code);
+    } else {
+      text = column.text(found.value);
+      colour = `rgb(${cividis(column.place(found.value)).map(Math.round).join()})`;
+    }
+    pen.globalAlpha = 0.1 + 0.4 * strength; // pale enough for text
+    pen.fillStyle = colour;
+    pen.fillRect(x, c * 15, width, 14);
+    pen.globalAlpha = 1;
+    pen.fillStyle = ink("ink");
+    pen.fillText(shortened(pen, text, width - 4), x + width / 2, c * 15 + 11);
+  });
+  pen.textAlign = "left";
 }
 
 function shortened(pen, name, width) {

@@ -1,0 +1,207 @@
+"""SASGPImputer: a scikit-learn imputer for tables of numbers, on `SASGP` with a free latent for each row.
+
+Columns are standardised, so that one noise variance serves all of them. Every row has its own posterior of z, which
+fits what the row has: an amortised encoder would have to learn that for all patterns of missing values. The number of
+latent dimensions matters more than anything else. Half the number of columns was the best of several shares on six of
+seven tables (docs/missing-values.md).
+"""
+
+import math
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from sasgp.errors import InputError
+from sasgp.estimators.sas import SASGP
+from sasgp.estimators.validation import check_count, seed_of
+
+__all__ = ["SASGPImputer"]
+
+Array = NDArray[np.float64]
+
+ACTIVE, BATCH = 100, 256
+STEPS, EPOCHS = 1000, 100  # of training: whichever is more
+SHARES = (0.0, 0.25, 0.5, 0.75)  # of the number of columns: candidates for the number of latent dimensions, at least 1
+MOST_DIMENSIONS = 16
+HIDDEN = 0.1  # share of the observed values by which a candidate is judged
+CHOICE_ROWS = 2000  # rows that decide, at most
+
+
+class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Completes tables of numbers with a Gaussian-process decoder (:class:`SASGP`).
+
+    Parameters
+    ----------
+    n_components : int, "auto" or None
+        Dimensions of the latent space. None: half the number of columns, from 1 to 16. "auto": a tenth of the observed
+        values is hidden in up to 2000 rows, and the number that predicts them best is used, among 1 and a quarter, half
+        and three quarters of the columns. That takes several fits, and helps if columns have little in common.
+    max_epochs : int, optional
+        Passes over the data. None: about 1000 steps, but at least 100 passes.
+    random_state : int, RandomState or None
+        None draws a new seed each time.
+    device : str
+        As for :class:`SASGP`.
+    verbose : bool
+        Show progress.
+
+    Attributes
+    ----------
+    model_ : SASGP
+        The fitted model of the standardised columns.
+    mean_, scale_ : ndarray [D]
+        Mean and standard deviation of each column. A column without values has mean 0 and is filled with it.
+    n_components_ : int
+        Dimensions of the latent space that were used.
+    errors_ : dict
+        With "auto", the root mean squared error of hidden values, in standard deviations, by the number of dimensions.
+    n_features_in_ : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_iris
+    >>> from sasgp import SASGPImputer
+    >>> X = load_iris().data
+    >>> holes = np.random.default_rng(0).random(X.shape) < 0.2
+    >>> holes[holes.all(1)] = False
+    >>> imputer = SASGPImputer(n_components=2, max_epochs=20, random_state=0)
+    >>> completed = imputer.fit_transform(np.where(holes, np.nan, X))
+    >>> bool(np.isfinite(completed).all()), bool((completed == X)[~holes].all())
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        *,
+        n_components: int | Literal["auto"] | None = None,
+        max_epochs: int | None = None,
+        random_state: Any = None,
+        device: str = "auto",
+        verbose: bool = False,
+    ) -> None:
+        self.n_components = n_components
+        self.max_epochs = max_epochs
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn from the rows of X [N, D], whose missing values are NaN. Rows without any value are left out.
+
+        Parameters
+        ----------
+        X : array-like [N, D]
+        y : ignored
+        """
+        if self.n_components is not None and self.n_components != "auto":
+            check_count("n_components", self.n_components, also=", or 'auto' or None")
+        X = self._validated(X, reset=True)
+        X = X[~np.isnan(X).all(1)]
+        if len(X) < 2:
+            raise InputError(
+                f"Imputation needs at least 2 rows with values, but X has n_samples = {len(X)} of them. Add rows.",
+                argument="X",
+            )
+        seen = ~np.isnan(X)
+        there = np.maximum(seen.sum(0), 1)
+        self.mean_ = np.where(seen, X, 0.0).sum(0) / there
+        deviation = np.sqrt(np.square(np.where(seen, X - self.mean_, 0.0)).sum(0) / there)
+        self.scale_ = np.where(deviation > 0, deviation, 1.0)
+        self.errors_: dict[int, float] = {}
+        X, seed = (X - self.mean_) / self.scale_, seed_of(self.random_state)
+        if self.n_components is None:
+            self.n_components_ = _dimensions(X.shape[1], 0.5)
+        else:
+            self.n_components_ = self._choose(X, seed) if self.n_components == "auto" else int(self.n_components)
+        self.model_ = self._fitted(X, self.n_components_, seed)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Rows X [M, D] with the expectation of each missing value in its place.
+
+        Parameters
+        ----------
+        X : array-like [M, D]
+        """
+        return self.impute(X)
+
+    def impute(self, X: Any, return_std: bool = False, n_samples: int = 0, *, random_state: Any = None) -> Any:
+        """Complete rows X [M, D], with standard deviations or as several draws: see :meth:`SASGP.impute`.
+
+        A row without any value gets the mean and the standard deviation of each column.
+
+        Parameters
+        ----------
+        X : array-like [M, D]
+        return_std : bool
+        n_samples : int
+        random_state : int, RandomState or None
+        """
+        check_is_fitted(self)
+        X = self._validated(X, reset=False)
+        missing, empty = np.isnan(X), np.isnan(X).all(1)
+        Z = (X - self.mean_) / self.scale_
+        Z[empty] = 0.0
+        found = self.model_.impute(Z, return_std, n_samples, random_state=random_state)
+        if n_samples:
+            if empty.any():
+                drawn = self.model_.sample(n_samples * int(empty.sum()), random_state=random_state or self.model_.seed_)
+                found[:, empty] = drawn.reshape(n_samples, -1, X.shape[1])
+            return np.where(missing, found * self.scale_ + self.mean_, X)
+        mean, std = found if return_std else (found, None)
+        completed = np.where(missing, mean * self.scale_ + self.mean_, X)
+        if std is None:
+            return completed
+        std[empty] = 1.0
+        return completed, std * self.scale_
+
+    def _validated(self, X: Any, *, reset: bool) -> Array:
+        found: Array = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")
+        return found
+
+    def _fitted(self, X: Array, Q: int, seed: int) -> SASGP:
+        batch = min(BATCH, len(X))
+        epochs = max(EPOCHS, math.ceil(STEPS / math.ceil(len(X) / batch)))
+        model = SASGP(
+            n_components=Q,
+            encoder="table",
+            active_set_size=ACTIVE,
+            batch_size=BATCH,
+            max_epochs=epochs if self.max_epochs is None else self.max_epochs,
+            device=self.device,
+            random_state=seed,
+            verbose=self.verbose,
+        )
+        return model.fit(X)
+
+    def _choose(self, X: Array, seed: int) -> int:
+        """The number of latent dimensions that predicts hidden values best."""
+        D, draw = X.shape[1], np.random.default_rng(seed)
+        candidates = sorted({_dimensions(D, share) for share in SHARES})
+        if len(candidates) == 1:
+            return candidates[0]
+        X = X[draw.permutation(len(X))[:CHOICE_ROWS]]
+        hidden = (draw.random(X.shape) < HIDDEN) & ~np.isnan(X)
+        holed = np.where(hidden, np.nan, X)
+        hidden[np.isnan(holed).all(1)] = False
+        if not hidden.any():
+            return candidates[0]
+        holed = np.where(hidden, np.nan, X)
+        for Q in candidates:
+            error = (self._fitted(holed, Q, seed).impute(holed) - X)[hidden]
+            self.errors_[Q] = float(np.sqrt(np.mean(error**2)))
+        return min(self.errors_, key=lambda Q: self.errors_[Q])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.transformer_tags.preserves_dtype = ["float64"]
+        return tags
+
+
+def _dimensions(n_columns: int, share: float) -> int:
+    return min(max(1, round(share * n_columns)), MOST_DIMENSIONS)

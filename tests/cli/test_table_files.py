@@ -1,0 +1,158 @@
+"""Tables of mixed columns on the command line: recognised, trained on, evaluated, decoded, scored."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from sasgp import cli
+
+FAST = ("--max-epochs", "3")
+N = 90
+
+
+def mixed(n=N, seed=0):
+    draw = np.random.default_rng(seed)
+    group = draw.integers(3, size=n)
+    return pl.DataFrame(
+        {
+            "bird": [f"bird-{i:03d}" for i in range(n)],
+            "species": np.array(["Adelie", "Gentoo", "Chinstrap"])[group],
+            "mass_g": 3000 + 1000 * group + 200 * draw.normal(size=n),
+            "bill_mm": 40 + 5 * group + draw.normal(size=n),
+            "eggs": draw.poisson(1 + group),
+            "sex": np.array(["male", "female"])[draw.integers(2, size=n)],
+            "planet": ["Earth"] * n,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def birds(tmp_path_factory):
+    home = tmp_path_factory.mktemp("birds")
+    mixed().write_csv(home / "birds.csv", separator=";")
+    mixed(20, seed=1).write_csv(home / "new.csv")
+    arguments = ["--labels", "species", "--id", "bird", "--out", f"{home}/run", *FAST]
+    assert cli.main(["fit", f"{home}/birds.csv", *arguments]) == 0
+    return home
+
+
+def test_the_report_comes_first_and_is_kept(birds, capsys, tmp_path):
+    assert cli.main(["fit", str(birds / "birds.csv"), "--out", str(tmp_path / "run"), *FAST]) == 0
+    out = capsys.readouterr().out
+    report, _, rest = out.partition("Trained SASGP on birds")
+    assert "species  category            3 levels" in report
+    assert "eggs     count               whole numbers from 0 to" in report or "eggs     ordinal" in report
+    assert "bird     left out: id        81 different texts in 81 rows" in report
+    assert "planet   left out: constant  always Earth" in report
+    assert "--kind COLUMN=KIND" in report
+    assert "in standard deviations of each column" in rest
+    assert "accuracy" in rest
+    assert "log loss" in rest
+    info = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert {one["name"]: one["kind"] for one in info["data"]["table"]}["planet"] == "constant"
+    assert info["training"]["noise_kind"] == "feature"
+    assert next(one["column"] for one in info["metrics"]["by_column"]) == "species"
+
+
+def test_columns_as_the_user_says(birds, sasgp, error, tmp_path):
+    asked = ["--kind", "eggs=skewed", "--drop", "sex", "planet", "--out", tmp_path / "run", *FAST]
+    sasgp("fit", birds / "birds.csv", *asked)
+    info = json.loads((tmp_path / "run" / "run.json").read_text())
+    kinds = {one["name"]: (one["kind"], one["why"]) for one in info["data"]["table"]}
+    assert kinds["eggs"] == ("skewed", "you said so")
+    assert kinds["sex"] == ("drop", "you said so")
+    sasgp("fit", birds / "birds.csv", "--only", "mass_g", "bill_mm", "--out", tmp_path / "two", *FAST)
+    with np.errstate(all="ignore"):
+        header = pl.read_csv(tmp_path / "two" / "embedding.csv").columns
+    assert header[:3] == ["row", "z0", "z1"]
+    place = ("--out", tmp_path / "no")
+    assert "no column egs. Did you mean eggs?" in error("fit", birds / "birds.csv", "--drop", "egs", *place)
+    assert "--kind must be COLUMN=KIND" in error("fit", birds / "birds.csv", "--kind", "eggs", *place)
+    assert "'many' is no kind of column" in error("fit", birds / "birds.csv", "--kind", "eggs=many", *place)
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(30, 3)))
+    assert "is an array of numbers" in error("fit", tmp_path / "x.npy", "--drop", "a", *place)
+    assert not (tmp_path / "no").exists()
+
+
+def test_ids_go_along(birds, sasgp, tmp_path):
+    assert pl.read_csv(birds / "run" / "embedding.csv")["id"].to_list()[:2] == ["bird-000", "bird-001"]
+    sasgp("embed", birds / "run", birds / "new.csv", "--out", tmp_path / "z.csv")
+    assert pl.read_csv(tmp_path / "z.csv")["id"].to_list()[-1] == "bird-019"
+
+
+def test_evaluate_by_column(birds, sasgp, error, home):
+    out = sasgp("evaluate", birds / "run", birds / "new.csv", "--labels", "species", "--by-column")
+    assert "20 rows (all rows of the file)" in out
+    head, _, by_column = out.partition("By column")
+    assert "1-NN accuracy" in head
+    assert "mass_g   RMSE" in by_column
+    assert "sex      accuracy" in by_column
+    found = json.loads(sasgp("evaluate", birds / "run", birds / "new.csv", "--labels", "species", "--json"))
+    assert found["units"] == "standard deviations"
+    assert [one["column"] for one in found["by_column"]] == ["mass_g", "bill_mm", "eggs", "sex"]
+    assert found["nlpd"] > 0
+    assert "--by-column needs a model of a table" in error("evaluate", home / "run", home / "table.csv", "--by-column")
+
+
+def test_decode_and_sample_write_tables(birds, sasgp, error, tmp_path):
+    sasgp("decode", birds / "run", birds / "run" / "embedding.csv", "--std", "--out", tmp_path / "d.csv")
+    decoded = pl.read_csv(tmp_path / "d.csv")
+    assert decoded.columns[:4] == ["mass_g", "bill_mm", "eggs", "sex"]
+    assert {"mass_g_std", "mass_g_low", "mass_g_high", "sex=female", "sex=male"} <= set(decoded.columns)
+    assert (decoded["mass_g_low"] < decoded["mass_g"]).all()
+    np.testing.assert_allclose(decoded["sex=female"] + decoded["sex=male"], 1)
+    sasgp("sample", birds / "run", "-n", "7", "--out", tmp_path / "s.parquet")
+    assert pl.read_parquet(tmp_path / "s.parquet").shape == (7, 4)
+    message = error("sample", birds / "run", "--out", tmp_path / "s.npy")
+    assert "which .csv and .parquet files can hold" in message
+
+
+def test_score_names_the_odd_column(birds, sasgp, tmp_path):
+    odd = mixed(20, seed=1).with_columns(pl.when(pl.int_range(20) == 5).then(9e4).otherwise("mass_g").alias("mass_g"))
+    odd.write_csv(tmp_path / "odd.csv")
+    out = sasgp("score", birds / "run", tmp_path / "odd.csv", "--top", "1", "--out", tmp_path / "scores.csv")
+    assert "percentiles among 81 training rows" in out
+    assert "bird-005" in out
+    assert "mass_g" in out
+    scores = pl.read_csv(tmp_path / "scores.csv")
+    assert scores.columns == ["row", "id", "log_density", "percentile", "unusual"]
+    assert scores["log_density"].arg_min() == 5
+    assert scores["unusual"][5].startswith("mass_g")
+    assert scores["percentile"][5] == 0
+    found = json.loads(sasgp("score", birds / "run", tmp_path / "odd.csv", "--top", "2", "--json"))
+    assert found["top"][0]["id"] == "bird-005"
+    assert found["rows"] == 20
+
+
+def test_score_of_an_array_and_without_the_training_data(home, birds, sasgp, error, tmp_path):
+    out = sasgp("score", home / "run", home / "table.csv", "--labels", "species", "--top", "3")
+    assert "The most unusual, by row" in out
+    model = tmp_path / "m.safetensors"
+    model.write_bytes((birds / "run" / "model.safetensors").read_bytes())
+    assert "because the training data cannot be read" in sasgp("score", model, birds / "new.csv")
+    assert "--top must be at least 0" in error("score", model, birds / "new.csv", "--top", "-1")
+    assert "It lacks mass_g" in error("score", model, home / "table.csv")
+
+
+def test_update_takes_more_of_the_table(birds, sasgp, tmp_path):
+    sasgp("fit", birds / "birds.csv", "--labels", "species", "--out", tmp_path / "run", *FAST)
+    sasgp("update", tmp_path / "run", birds / "new.csv", "--labels", "species")
+    assert len(pl.read_csv(tmp_path / "run" / "embedding.csv")) == N + 20
+
+
+def test_a_large_parquet_file_stays_on_disk(sasgp, tmp_path, monkeypatch):
+    from sasgp.data.tables import disk, file
+
+    monkeypatch.setattr(file, "LARGE", 100)
+    monkeypatch.setattr(disk, "BLOCK", 17)
+    mixed(200).write_parquet(tmp_path / "birds.parquet")
+    sasgp("fit", tmp_path / "birds.parquet", "--labels", "species", "--id", "bird", "--out", tmp_path / "run", *FAST)
+    info = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert info["data"]["how"] == "the last rows"
+    embedding = pl.read_csv(tmp_path / "run" / "embedding.csv")
+    assert embedding["id"].to_list() == mixed(200)["bird"].to_list()
+    on_disk = json.loads(sasgp("evaluate", tmp_path / "run", tmp_path / "birds.parquet", "--json"))
+    monkeypatch.setattr(file, "LARGE", 1 << 40)
+    assert json.loads(sasgp("evaluate", tmp_path / "run", tmp_path / "birds.parquet", "--json")) == on_disk
