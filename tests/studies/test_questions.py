@@ -47,10 +47,11 @@ def test_the_page_is_what_its_records_say():
     )
 
 
-def test_the_measured_rule_of_the_encoder_s_noise_is_what_its_records_say():
-    text = (records.ROOT / "docs" / "measurements.md").read_text()
-    assert tables.parts(text) == page.tables(["encoder-noise-rows"], RESULTS, False), (
-        "docs/measurements.md is behind: copy what `python -m studies questions encoder-noise-rows --tables` prints"
+def test_the_tables_of_the_measurements_are_what_their_records_say():
+    text, shown = page.MEASUREMENTS.read_text(), page.tables(page.MEASURED, RESULTS, False)
+    assert set(tables.parts(text)) == set(page.MEASURED)
+    assert tables.filled(text, shown) == text, (
+        "docs/measurements.md is behind: run `python -m studies questions all --tables`"
     )
 
 
