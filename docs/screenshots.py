@@ -99,10 +99,9 @@ def main(runs: Path | None) -> None:
     camera.shoot("explorer-phone")
 
     wine = load_wine(as_frame=True)
-    X = (wine.data - wine.data.mean()) / wine.data.std()
-    model = SASGP(random_state=0, max_epochs=80).fit(X)
-    names = np.array(wine.target_names)[wine.target]
-    camera.open(model.explorer(X, names, title="wine"))
+    X = wine.data.assign(cultivar=np.array(wine.target_names)[wine.target])[["cultivar", *wine.data]]
+    model = SASGP(random_state=0, max_epochs=300).fit(X)
+    camera.open(model.explorer(X, Z=model.embedding_, title="wine"))
     camera.mouse((0.5, 0.4))
     camera.shoot("explorer-table")
     camera.driver.quit()

@@ -34,3 +34,11 @@ def mnist_sized():
     sums.add(torch.from_numpy(model.X[:4000]) - old.mean, Z)
     model.posterior_ = sums.posterior(old.noise, old.mean)
     return explore(model, model.X, labels=np.arange(60_000) % 10, title="as large as MNIST")
+
+
+@pytest.fixture(scope="session")
+def mixed():
+    """A model of a table with columns of all kinds, and the table."""
+    from explorer_models import mixed_table
+
+    return mixed_table()

@@ -112,5 +112,6 @@ def mixed_table(n=120, seed=0):
         "change": curved_map(frame["change"].to_numpy(), "asinh"),
     }
     columns = [replace(one, map=shapes[one.name]) if one.name in shapes else one for one in model.columns_.columns]
+    assert model.columns_ is not None
     model.columns_ = replace(model.columns_, columns=tuple(columns))
     return model, frame

@@ -22,7 +22,6 @@ RANKS = {
     "training": 4,
     "estimators": 5,
     "evaluation": 6,
-    "table_quality": 6,
     "anndata": 6,
     "plots": 7,
     "explorer": 7,

@@ -19,6 +19,7 @@ SURFACE = {
         "continuity",
         "coverage",
         "knn_accuracy",
+        "knn_r2",
         "mae",
         "neighbour_recall",
         "nlpd",
@@ -58,6 +59,7 @@ METHODS = {
     "sample",
     "save",
     "score",
+    "score_features",
     "score_samples",
     "transform",
 }

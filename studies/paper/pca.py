@@ -43,6 +43,16 @@ class PCA(BaseEstimator):
         """Coordinates of rows along the components."""
         return (X - self.mean_) @ self.axes_
 
+    columns_, noise_kind_ = None, "shared"  # rows are numbers of one unit
+
+    @property
+    def n_scores_(self) -> int:
+        return self.n_features_in_
+
+    def predict_scores(self, Z: Array, return_std: bool = False) -> Any:
+        """What `predict` returns, as for all models of numbers."""
+        return self.predict(Z, return_std)
+
     def predict(self, Z: Array, return_std: bool = False) -> Any:
         """Decode; the standard deviation is the same everywhere."""
         mean = Z @ self.axes_.T + self.mean_

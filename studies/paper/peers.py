@@ -103,6 +103,16 @@ class Autoencoder(BaseEstimator):
         return self.encoder_(torch.as_tensor(X, dtype=torch.float32) - self.mean_).numpy()
 
     @torch.no_grad()
+    columns_, noise_kind_ = None, "shared"  # rows are numbers of one unit
+
+    @property
+    def n_scores_(self) -> int:
+        return self.n_features_in_
+
+    def predict_scores(self, Z: Array, return_std: bool = False) -> Any:
+        """What `predict` returns, as for all models of numbers."""
+        return self.predict(Z, return_std)
+
     def predict(self, Z: Array, return_std: bool = False) -> Any:
         """Decode; the standard deviation is the same everywhere."""
         mean = (self.decoder_(torch.as_tensor(Z, dtype=torch.float32)) + self.mean_).numpy()

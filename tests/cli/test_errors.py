@@ -38,8 +38,8 @@ def test_a_custom_kernel_cannot_be_loaded_here(here, error):
 
 
 BAD_FILES = {
-    "nan.csv": ("a,b\n1,2\n3,\n5,nan\n7,8\n", ("nan.csv contains 2 NaN", "row 1, column 1 ('b')")),
-    "inf.csv": ("a,b\n1,2\n3,inf\n", ("1 NaN or infinite value", "(inf) in row 1")),
+    "bare.csv": ("a,b\n1,2\n3,\n,nan\n7,8\n", ("bare.csv has 1 row without any value", "row 2")),
+    "inf.csv": ("a,b\n1,2\n3,inf\n", ("1 infinite value", "(inf) in row 1, column 1 ('b')")),
     "text.csv": ("a,b\n1,2\n3,four\n5,6\n", ("'b'", "'four'", "line 3")),
     "empty.csv": ("", ("empty",)),
     "header.csv": ("a,b\n", ("no rows",)),
@@ -58,16 +58,16 @@ def test_bad_files_are_one_line(here, error, name):
     assert [file.name for file in here.iterdir()] == [name]
 
 
-def test_a_missing_value_is_named_by_every_command(home, here, error):
-    table(9).with_columns(c=pl.lit(None, pl.Float64)).write_csv("holes.csv")
-    words = "holes.csv contains 9 NaN or infinite values, the first (NaN) in row 0, column 2 ('c')"
+def test_an_infinite_value_is_named_by_every_command(home, here, error):
+    table(9).with_columns(c=pl.lit(float("inf"), pl.Float64)).write_csv("holes.csv")
+    words = "holes.csv contains 9 infinite values, the first (inf) in row 0, column 2 ('c')"
     assert words in error("embed", home / "run", "holes.csv", "--labels", "species", "--out", "z.npy")
     assert words in error("evaluate", home / "run", "holes.csv", "--labels", "species")
 
 
 def test_the_named_row_is_that_of_the_file_not_of_the_shuffle(here, error):
     X = np.zeros((200, 3))
-    X[123, 2] = np.nan
+    X[123, 2] = np.inf
     np.save("x.npy", X)
     assert "row 123, column 2" in error("fit", "x.npy", "--out", "run")
 

@@ -472,3 +472,17 @@ def test_a_run_killed_while_it_was_drawing_is_finished_by_resume(home, here, err
         for name in (runs.MODEL, runs.EMBEDDING, runs.LATENT, runs.EXPLORER):
             assert contents("run")[name] == whole[name], name
     assert "already finished" in error("fit", "--resume", "run")
+
+
+def test_a_table_with_holes_is_trained_embedded_and_evaluated(here, sasgp):
+    draw = np.random.default_rng(0)
+    t = draw.uniform(-2, 2, 80)
+    X = np.stack([t, np.sin(t), t**2, -t], 1)
+    X[draw.random(X.shape) < 0.2] = np.nan
+    X[np.isnan(X).all(1), 0] = 0.0
+    np.savetxt("holes.csv", X, delimiter=",", header="a,b,c,d", comments="")
+    sasgp("fit", "holes.csv", "--out", "run", "--max-epochs", "2")
+    sasgp("embed", "run", "holes.csv", "--out", "z.npy")
+    assert np.isfinite(np.load("z.npy")).all()
+    sasgp("evaluate", "run", "holes.csv")
+    sasgp("evidence", "run", "holes.csv")

@@ -156,3 +156,43 @@ def test_a_large_parquet_file_stays_on_disk(sasgp, tmp_path, monkeypatch):
     on_disk = json.loads(sasgp("evaluate", tmp_path / "run", tmp_path / "birds.parquet", "--json"))
     monkeypatch.setattr(file, "LARGE", 1 << 40)
     assert json.loads(sasgp("evaluate", tmp_path / "run", tmp_path / "birds.parquet", "--json")) == on_disk
+
+
+def test_impute_completes_the_users_own_table(birds, sasgp, error, tmp_path):
+    gaps = mixed(30, seed=2).with_columns(
+        pl.when(pl.int_range(30) % 5 == 0).then(None).otherwise("mass_g").alias("mass_g"),
+        pl.when(pl.int_range(30) % 7 == 0).then(None).otherwise("sex").alias("sex"),
+        pl.when(pl.int_range(30) % 6 == 0).then(None).otherwise("eggs").alias("eggs"),
+    )
+    gaps.write_csv(tmp_path / "gaps.csv")
+    out = sasgp("impute", birds / "run", tmp_path / "gaps.csv", "--std", "--out", tmp_path / "full.csv")
+    assert "30 rows, 16 cells filled in" in out
+    full = pl.read_csv(tmp_path / "full.csv")
+    assert full.columns[:7] == gaps.columns  # labels, ids and constants too
+    assert not full.select(gaps.columns).null_count().sum_horizontal().item()
+    for name in ("mass_g", "sex", "eggs", "bill_mm"):
+        seen = gaps[name].is_not_null()
+        assert (full[name].filter(seen) == gaps[name].filter(seen)).all()
+    assert full["eggs"].dtype == pl.Int64
+    missing = gaps["mass_g"].is_null()
+    assert full["mass_g_std"].is_not_null().to_list() == missing.to_list()
+    assert (full["mass_g_low"].filter(missing) < full["mass_g"].filter(missing)).all()
+    assert set(full["sex"].filter(gaps["sex"].is_null())) <= {"male", "female"}
+    sasgp("impute", birds / "run", tmp_path / "gaps.csv", "--samples", "3", "--out", tmp_path / "three.parquet")
+    three = pl.read_parquet(tmp_path / "three.parquet")
+    assert three["draw"].to_list() == [1] * 30 + [2] * 30 + [3] * 30
+    draws = three["mass_g"].to_numpy().reshape(3, 30)[:, missing.to_numpy()]
+    assert (draws.std(0) > 0).all()
+    assert "goes without --std" in error(
+        *("impute", birds / "run", tmp_path / "gaps.csv", "--samples", "2", "--std", "--out", tmp_path / "x.csv")
+    )
+
+
+def test_a_table_with_gaps_is_trained_on(sasgp, tmp_path):
+    gaps = mixed(90).with_columns(pl.when(pl.int_range(90) % 4 == 0).then(None).otherwise("bill_mm").alias("bill_mm"))
+    gaps.write_csv(tmp_path / "gaps.csv")
+    out = sasgp("fit", tmp_path / "gaps.csv", "--labels", "species", "--out", tmp_path / "run", *FAST)
+    assert "missing" in out.partition("Trained")[0]
+    assert len(pl.read_csv(tmp_path / "run" / "embedding.csv")) == 90
+    sasgp("evaluate", tmp_path / "run", tmp_path / "gaps.csv", "--by-column")
+    sasgp("score", tmp_path / "run", tmp_path / "gaps.csv")

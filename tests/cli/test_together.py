@@ -123,7 +123,7 @@ def folder(tmp_path_factory):
     np.save(folder / "x.npy", X)
     np.save(folder / "x.labels.npy", np.where(np.arange(N) % 2, "cat", "dog"))
     np.save(folder / "few.npy", X[:5])
-    X[-2, 1] = np.nan  # in the share of the last process
+    X[-2, 1] = np.inf  # in the share of the last process
     np.save(folder / "nan.npy", X)
     SASGP(max_epochs=1, random_state=0).fit(load_data("digits").X[:60]).save(folder / "digits.safetensors")
     for name in ("one", "two", "failed"):
@@ -198,7 +198,7 @@ def test_each_process_takes_its_share_from_the_map(one, two, name, block):
 @pytest.mark.parametrize(
     ("name", "codes", "words"),
     [
-        ("nan", [1, 2], "The part of the data from row 75 to row 150 contains 1 NaN or infinite value, the first (NaN) "
+        ("nan", [1, 2], "The part of the data from row 75 to row 150 contains 1 infinite value, the first (inf) "
                         "in row 149, column 1"),
         ("no file", [2, 1], "missing.npy"),
         ("no folder", [2, 1], "--out must be in a folder that exists"),

@@ -190,11 +190,11 @@ def framed(X):
 def wrong_rows(X):
     frame = pd.DataFrame(X[N:], columns=list("abcdef"))
     hole = frame.copy()
-    hole.iloc[7, 3] = np.nan
+    hole.iloc[7] = np.nan
     return {
         "other columns": (frame.rename(columns={"a": "z"}), "feature names"),
         "another order": (frame[list("bacdef")], "feature names"),
-        "a hole": (hole, r"1 NaN .* in row 7, column"),
+        "a row without values": (hole, r"1 row without any value, the first is row 7"),
         "too narrow": (frame[list("abcde")], "feature names|5 features"),
         "too wide": (np.ones((3, D + 1)), "has 7 features, but SASGP is expecting 6"),
         "one row, flat": (X[0], "Expected 2D array"),

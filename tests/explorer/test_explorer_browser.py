@@ -96,7 +96,10 @@ class Page:
 
     def press(self, selector):
         self.driver.find_element("css selector", selector).click()
-        # What appears or goes may give the plot another size, a moment later
+        self.settle()
+
+    def settle(self):
+        """What appears or goes may give the plot another size, a moment later."""
         stage = "document.getElementById('stage').clientHeight"
         self.until(f"return Math.abs(explorer.plot.div._fullLayout.height - {stage}) < 1")
 
@@ -121,6 +124,7 @@ class Page:
 
     def hover(self, x, y):
         """Moves the mouse there, and returns what the page then says: z, mean and sd."""
+        self.settle()
         before = self.js("return explorer.shown = 0")
         self.mouse((x, y))
         self.until(f"return Math.hypot(explorer.plane()[0] - {x}, explorer.plane()[1] - {y}) < 0.1 && {before} === 0")

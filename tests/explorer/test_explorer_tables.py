@@ -8,7 +8,6 @@ from dataclasses import asdict
 import numpy as np
 import polars as pl
 import pytest
-from explorer_models import mixed_table
 from scipy.special import log_ndtr
 from test_explorer_browser import HOSTILE, SOFTWARE_WEBGL, browser, needs_chromium, overlapping
 
@@ -18,11 +17,6 @@ from sasgp.data.columns.maps import MonotoneMap
 from sasgp.errors import InputError
 from sasgp.explorer import content, explore
 from sasgp.explorer.packing import unpack
-
-
-@pytest.fixture(scope="module")
-def mixed():
-    return mixed_table()
 
 
 @pytest.fixture(scope="module")

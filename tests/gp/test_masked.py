@@ -192,7 +192,7 @@ def test_float32_has_the_gradient_of_float64(rng):
             masked_estimate(X.to(dtype), *inputs, 300, exact_work=limit).backward()
             found[dtype] = [t.grad for t in inputs]
         for single, double in zip(found[torch.float32], found[DOUBLE], strict=True):
-            assert relative_error(single, double) < (5e-3 if limit else 0.1), "conjugate gradients stop early"
+            assert relative_error(single, double) < (5e-3 if limit else 0.15), "conjugate gradients stop early"
 
 
 def test_patterns_are_the_different_columns():

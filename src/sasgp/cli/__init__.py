@@ -7,6 +7,7 @@
     sasgp sample runs/digits -n 25 --out samples.png
     sasgp evaluate runs/digits new.csv --labels species --json
     sasgp score runs/digits new.csv --top 20
+    sasgp impute runs/table gaps.csv --std --out full.csv
     sasgp evidence runs/digits --method exact
     sasgp explore runs/digits --open
     sasgp plot runs/digits --relevance --out figures
@@ -26,7 +27,7 @@ from io import TextIOWrapper
 from cyclopts import CycloptsError
 
 # Each of these modules registers its command with the application
-from sasgp.cli import decode, embed, evaluate, evidence, explore, fit, plot, sample, score, update  # noqa: F401
+from sasgp.cli import decode, embed, evaluate, evidence, explore, fit, impute, plot, sample, score, update  # noqa: F401
 from sasgp.cli.arguments import LINE, app
 from sasgp.cli.fit_options import DEFAULTS
 from sasgp.cli.messages import in_options

@@ -84,18 +84,19 @@ def evaluate(
 
 def _measured(estimator: "SASGP", X: Any, Z: Any, predict: Any, processes: Any) -> tuple[dict[str, Any], Any]:
     """The metrics of reconstructed rows, of which each process decodes a share, and the rows as distances see them."""
-    from sasgp import evaluation, table_quality
+    from sasgp import evaluation
+    from sasgp.evaluation import tables
 
     if estimator.columns_ is not None:
         columns, values = estimator.columns_, evaluation.table_numbers(estimator, X)
 
         def of_table(part: slice) -> Any:
-            return table_quality.table_sums(estimator, values[part], Z[part], predict).as_vector()
+            return tables.table_sums(estimator, values[part], Z[part], predict).as_vector()
 
-        length = len(columns) * len(table_quality.TableSums.FIELDS)
-        total = table_quality.TableSums.from_vector(columns, processes.sum(of_table, len(X), length))
+        length = len(columns) * len(tables.TableSums.FIELDS)
+        total = tables.TableSums.from_vector(columns, processes.sum(of_table, len(X), length))
         found = total.metrics() | {"by_column": total.by_column()}
-        return found, table_quality.standardised(columns, values)
+        return found, tables.standardised(columns, values)
     levels, scale = evaluation.eight_bit_levels(X), evaluation.feature_scale(estimator, X)
 
     def sums(part: slice) -> Any:

@@ -94,7 +94,7 @@ def _figures(model: Path, data: str | None, labels: str | None) -> "dict[str, Ca
     from sasgp.cli.runs import Embedding
     from sasgp.data.images import is_image_shape
     from sasgp.evaluation import reconstruction, tidy_labels
-    from sasgp.table_quality import table_pit
+    from sasgp.evaluation.tables import table_pit
 
     estimator, run = load_model(model)
     if data is None:

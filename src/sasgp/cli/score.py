@@ -41,8 +41,6 @@ def score(
     top
         How many of the most unusual rows to print.
     """
-    import numpy as np
-
     from sasgp.cli import files
 
     if top < 0:
@@ -59,36 +57,48 @@ def score(
         usual, reference = _usual(estimator, run, found)
     if not processes.first:
         return
-    log_density, by_column = found[:, 0], found[:, 1:]
-    percentile = 100 * np.searchsorted(np.sort(usual[:, 0]), log_density) / len(usual)
-    names = feature_names(run, estimator)
-    unusual = _unusual(names, by_column, np.nanmean(usual[:, 1:], axis=0))
-    lines: dict[str, Any] = {"row": np.arange(len(X))}
-    if dataset.ids is not None and dataset.X_test is None:
-        lines["id"] = dataset.ids
-    if y is not None:
-        lines["label"] = y
-    lines |= {"log_density": log_density, "percentile": percentile, "unusual": unusual}
+    lines = _lines(found, usual, feature_names(run, estimator), None if dataset.X_test is not None else dataset.ids, y)
     if out is not None:
         import polars as pl
 
         with files.replacing(out) as file:
             pl.DataFrame(lines).write_csv(file)
+    _print(lines, reference, top, out, as_json=as_json)
+
+
+def _lines(
+    found: "NDArray[Any]", usual: "NDArray[Any]", names: list[str], ids: Any, labels: Any
+) -> "dict[str, NDArray[Any] | list[str]]":
+    """What is said of each row, by column."""
+    import numpy as np
+
+    known = {name: values for name, values in (("id", ids), ("label", labels)) if values is not None}
+    percentile = 100 * np.searchsorted(np.sort(usual[:, 0]), found[:, 0]) / len(usual)
+    unusual = _unusual(names, found[:, 1:], np.nanmean(usual[:, 1:], axis=0))
+    row = np.arange(len(found))
+    return {"row": row, **known, "log_density": found[:, 0], "percentile": percentile, "unusual": unusual}
+
+
+def _print(lines: dict[str, Any], reference: str, top: int, out: Path | None, *, as_json: bool) -> None:
+    """Print the most unusual rows."""
+    import numpy as np
+
+    log_density, N = lines["log_density"], len(lines["row"])
     order = np.argsort(log_density, kind="stable")[:top]
     if as_json:
         shown = [{name: _plain(values[i]) for name, values in lines.items()} for i in order]
-        result = {"rows": len(X), "mean_log_density": float(log_density.mean()), "reference": reference, "top": shown}
+        result = {"rows": N, "mean_log_density": float(log_density.mean()), "reference": reference, "top": shown}
         sys.stdout.write(json.dumps(result) + "\n")
         return
     name = "id" if "id" in lines else "row"
-    top_rows: list[tuple[str, str | Path, str]] = [
-        (str(lines[name][i]), f"{log_density[i]:.2f}", f"percentile {percentile[i]:.1f}; {unusual[i]}".rstrip("; "))
-        for i in order
-    ]
-    about = f"{len(X)} rows, mean log density {log_density.mean():.3f} nats; percentiles among {reference}"
+    top_rows: list[tuple[str, str | Path, str]] = []
+    for i in order:
+        note = f"percentile {lines['percentile'][i]:.1f}; {lines['unusual'][i]}".rstrip("; ")
+        top_rows.append((str(lines[name][i]), f"{log_density[i]:.2f}", note))
+    about = f"{N} rows, mean log density {log_density.mean():.3f} nats; percentiles among {reference}"
     show([(f"{about}\nThe most unusual, by {name}" if top_rows else about, top_rows)])
     if out is not None:
-        show([("\nWrote", [("", out, f"{len(X)} rows")])])
+        show([("\nWrote", [("", out, f"{N} rows")])])
 
 
 def _plain(value: Any) -> Any:

@@ -38,6 +38,7 @@ __all__ = [
     "request",
 ]
 
+LISTS = ("kind", "drop", "only", "missing")  # options that take several values
 FREE = ("device", "verbose")  # options that do not change the result, so that a resumed run may have others
 FOLDER, INFO, HISTORY, LOCK = "unfinished", "run.json", "history.jsonl", "lock"
 NEW, READY = "update.new", "update"  # folders for the new files of a finished run, while they are written and whole
@@ -172,7 +173,8 @@ def _check_request(then: Any) -> None:
     number, text = int | float, str
     kinds: dict[str, Any] = {"data": text, "command": text, "overwrite": bool, "tensorboard": bool, "model": text}
     kinds |= {"labels": text | None, "test_fraction": number | None, "random_state": int | None}
-    kinds |= {"image_shape": list | None, "device": text, "verbose": bool}
+    kinds |= {"image_shape": list | None, "device": text, "verbose": bool, "id": text | None}
+    kinds |= dict.fromkeys(LISTS, list)
     wrong = [name for name, kind in kinds.items() if name not in then or not isinstance(then[name], kind)]
     plain = bool | int | float | str | None
     wrong += [name for name, value in then.items() if name not in kinds and not isinstance(value, plain)]
@@ -180,6 +182,8 @@ def _check_request(then: Any) -> None:
         wrong = ["model"]
     if not wrong and not all(type(size) is int for size in then["image_shape"] or ()):
         wrong = ["image_shape"]
+    if not wrong and not all(type(entry) is str for name in LISTS for entry in then[name]):
+        wrong = list(LISTS)
     if wrong:
         raise ValueError(f"{', '.join(wrong)} cannot be read")
 

@@ -74,24 +74,27 @@ def load(
     if path.is_dir() and image_files(path):
         return _load_folder(path, None if labels is None else str(labels))
     _check_file(path, (*_READERS, *TABLE_SUFFIXES), names=NAMES)
+    wanted = None if labels is None else str(labels)
     try:
         path.open("rb").close()  # a missing permission is reported here for all types
-        wanted = None if labels is None else str(labels)
         if table_suffix(path) in TABLE_SUFFIXES:
-            X, y, names, found, more = _read_columns(path, wanted, columns, table, missing)
-        else:
-            X, y, names, found, more = _READERS[path.suffix.lower()](path, wanted, columns)
+            return _dataset(path, *_read_columns(path, wanted, columns, table, missing))
+        return _dataset(path, *_READERS[path.suffix.lower()](path, wanted, columns))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
 
+
+def _dataset(
+    path: Path, X: Any, y: NDArray[Any] | None, names: tuple[str, ...], labels: str | None, more: dict[str, Any]
+) -> Dataset:
     image_shape = None
     if not is_frame(X):
         image_shape = X.shape[1:] if X.ndim > 2 else None
         X = _flat(X, path)
-    if y is not None:
-        y = _check_labels(y, len(X), path)
+    y = None if y is None else _check_labels(y, len(X), path)
     name = os.fsencode(path.name[: -len(table_suffix(path))]).decode("utf-8", "replace")  # it is printed and drawn
-    return Dataset(name, X, y, names or tuple(f"x{d}" for d in range(X.shape[1])), image_shape, labels=found, **more)
+    names = names or tuple(f"x{d}" for d in range(X.shape[1]))
+    return Dataset(name, X, y, names, image_shape, labels=labels, **more)
 
 
 # X, y, the names of the columns, where the labels are, and other fields of a Dataset

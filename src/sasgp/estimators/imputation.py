@@ -7,6 +7,7 @@ standard deviation includes what z leaves open, the decoder's own uncertainty, a
 """
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,12 @@ from torch import Tensor
 
 from sasgp.data.blocks import rows_at_once
 from sasgp.data.rows import ArrayRows
+from sasgp.data.tables import read_frame
 from sasgp.errors import InputError
 from sasgp.estimators.decoding import Decoding
 from sasgp.estimators.inference import Locator
+from sasgp.estimators.table_imputation import INTERVAL_DRAWS, TableCompletion, completed_frame
+from sasgp.estimators.tables import as_user_frame, table_frame
 from sasgp.estimators.validation import check_count, check_rows, seed_of
 from sasgp.gp.mixture import Mixture, WithMixture
 from sasgp.gp.refine import normal_points
@@ -45,20 +49,28 @@ class Imputation(Decoding):
         return_std: bool = False,
         n_samples: int = 0,
         *,
+        return_interval: float | None = None,
         refine: int = REFINE,
         random_state: Any = None,
     ) -> Any:
         """Complete rows X [M, D]: each missing value, NaN, becomes its expectation given the row's observed values.
+
+        A table comes back as a table of the same kind: of numbers the expectation, whole where the column is, of scales
+        the median, of categories the most probable level.
 
         Parameters
         ----------
         X : array-like [M, D]
             Whatever `fit` takes. Observed values are returned as they are.
         return_std : bool
-            Return also the standard deviation [M, D] of each missing value; it is 0 for observed ones.
+            Return also the standard deviation [M, D] of each missing value; it is 0 for observed ones. Of a category it
+            is the probability that another level is right.
         n_samples : int
             If it is not 0, draw this many completed arrays [n_samples, M, D] instead (multiple imputation): z from its
-            posterior given the row's observed values, then the missing values given z.
+            posterior given the row's observed values, then the missing values given z. Of a table, a list of tables.
+        return_interval : float, optional
+            Return also the lower and the upper end of the interval that holds this share of what each missing value may
+            be; both are the value itself where it is observed.
         refine : int
             Gradient steps that refine the encoder's z on the observed values. 0 uses the encoder's answer.
         random_state : int, RandomState or None
@@ -66,40 +78,92 @@ class Imputation(Decoding):
 
         Returns
         -------
-        ndarray [M, D], or with return_std a pair of them, or with n_samples an ndarray [n_samples, M, D]
+        ndarray [M, D], or with return_std or return_interval a tuple of them, or with n_samples [n_samples, M, D]
         """
         check_is_fitted(self)
         check_count("n_samples", n_samples, 0)
         check_count("refine", refine, 0)
-        if n_samples and return_std:
-            raise InputError(
-                "impute returns standard deviations or draws, not both, but got return_std=True and n_samples="
-                f"{n_samples}. Leave one of them out: the draws have their own spread.",
-                argument="n_samples",
-            )
+        _check_asked(return_std, n_samples, return_interval)
+        if self.columns_ is not None:
+            return self._impute_table(X, return_std, n_samples, return_interval, refine, random_state)
         array = check_rows(self, X, reset=False)
         X = np.array(array[:], dtype=np.result_type(array.dtype, self.dtype))
         seed = self.seed_ if random_state is None else seed_of(random_state)
         std = np.zeros_like(X) if return_std else None
-        samples = np.repeat(X[None], n_samples, 0) if n_samples else None
+        n_draws = INTERVAL_DRAWS if return_interval is not None else n_samples
+        samples = np.repeat(X[None], n_draws, 0) if n_draws else None
         incomplete = np.flatnonzero(np.isnan(X).any(1))
         if len(incomplete):
             self._complete(X, incomplete, std, samples, refine, seed)
-        if samples is not None:
+        if n_samples:
             return samples
-        return X if std is None else (X, std)
+        ends = () if return_interval is None or samples is None else _ends(samples, return_interval)
+        found = [X, *([] if std is None else [std]), *ends]
+        return X if len(found) == 1 else tuple(found)
+
+    def _impute_table(
+        self,
+        X: Any,
+        return_std: bool,
+        n_samples: int,
+        return_interval: float | None,
+        refine: int,
+        random_state: Any,
+    ) -> Any:
+        """`impute` for a model of a table."""
+        columns = self.columns_
+        assert columns is not None
+        scores, seed = check_rows(self, X, reset=False), self.seed_ if random_state is None else seed_of(random_state)
+        values = columns.values(read_frame(table_frame(self, X)).frame)
+        completion = TableCompletion(columns, values, n_samples, return_interval, np.random.default_rng(seed))
+        incomplete = np.flatnonzero(np.isnan(values).any(1))
+        for index, _, mean, var, weight in self._moments_of_missing(scores, incomplete, refine, seed):
+            parts = (part.numpy(force=True) for part in (mean, var, weight))
+            completion.add(index, *parts)
+        if n_samples:
+            return [completed_frame(columns, X, sample) for sample in completion.samples]
+        found = [completed_frame(columns, X, completion.values)]
+        if return_std:
+            import polars as pl
+
+            spread = pl.DataFrame(dict(zip(columns.names, completion.std.T, strict=True)))
+            found.append(as_user_frame(self, spread))
+        if return_interval is not None:
+            found += [completed_frame(columns, X, ends) for ends in completion.ends]
+        return found[0] if len(found) == 1 else tuple(found)
 
     @torch.no_grad()
     def _complete(
         self, X: Array, incomplete: NDArray[np.int64], std: Array | None, samples: Array | None, steps: int, seed: int
     ) -> None:
         """Fill in X and, as far as they are there, the standard deviations and the draws, in place."""
+        draw = generator(seed, "impute")
+        for index, missing, mean, var, weight in self._moments_of_missing(X, incomplete, steps, seed):
+            # E[x] = Σ_k w_k m_k          Var[x] = Σ_k w_k (c_k + (m_k − E[x])²)
+            w = weight[:, :, None]
+            centre = (w * mean).sum(0)
+            _put(X, index, missing, centre)
+            if std is not None:
+                _put(std, index, missing, (w * (var + (mean - centre).square())).sum(0).sqrt())
+            every = torch.arange(len(index), device=mean.device)
+            for sample in () if samples is None else samples:
+                k = torch.multinomial(weight.T.cpu(), 1, generator=draw)[:, 0].to(mean.device)
+                white = torch.randn(missing.shape, generator=draw, dtype=mean.dtype).to(mean.device)
+                _put(sample, index, missing, mean[k, every] + var[k, every].sqrt() * white)
+
+    @torch.no_grad()
+    def _moments_of_missing(
+        self, X: Array, incomplete: NDArray[np.int64], steps: int, seed: int
+    ) -> Iterator[tuple[NDArray[np.int64], Tensor, Tensor, Tensor, Tensor]]:
+        """Numbers and holes [B, D] of some incomplete rows, and means, variances and weights at draws of their z."""
+        if not len(incomplete):
+            return
         rows = ArrayRows(X[incomplete], self._dtype, self._device)
         # Searching and averaging evaluate the decoder many times: they use one variance for all features
         decoder = WithMixture(self.posterior_.search, self._mixture())
         locate = Locator(self.model_.encoder, decoder, steps=steps)
         epsilon = normal_points(DRAWS, self.n_components_, seed).to(self._device)
-        draw, done = generator(seed, "impute"), 0
+        done = 0
         size = min(rows_at_once(DRAWS * self.n_scores_), locate.rows_at_once(decoder))
         with progress_bar("missing values", len(rows), show=self.verbose and len(rows) > size) as update:
             for block in rows.blocks(size):
@@ -107,18 +171,7 @@ class Imputation(Decoding):
                 Z, F = locate(block, torch.arange(len(block), device=self._device), spread=True)
                 if F is None:  # point latents from a network have no spread
                     F = torch.zeros(*Z.shape, Z.shape[1], dtype=torch.float64, device=Z.device)
-                mean, var, weight = self._given_observed(decoder, block, Z, F, epsilon)
-                # E[x] = Σ_k w_k m_k          Var[x] = Σ_k w_k (c_k + (m_k − E[x])²)
-                w = weight[:, :, None]
-                centre = (w * mean).sum(0)
-                _put(X, index, missing, centre)
-                if std is not None:
-                    _put(std, index, missing, (w * (var + (mean - centre).square())).sum(0).sqrt())
-                every = torch.arange(len(Z), device=Z.device)
-                for sample in () if samples is None else samples:
-                    k = torch.multinomial(weight.T.cpu(), 1, generator=draw)[:, 0].to(Z.device)
-                    white = torch.randn(missing.shape, generator=draw, dtype=mean.dtype).to(Z.device)
-                    _put(sample, index, missing, mean[k, every] + var[k, every].sqrt() * white)
+                yield index, missing, *self._given_observed(decoder, block, Z, F, epsilon)
                 done += len(block)
                 update(done)
 
@@ -171,3 +224,23 @@ def _put(target: Array, rows: NDArray[np.int64], missing: Tensor, values: Tensor
     """Write the values [B, D] that are missing into these rows."""
     r, d = missing.nonzero(as_tuple=True)
     target[rows[r.numpy(force=True)], d.numpy(force=True)] = values[r, d].numpy(force=True)
+
+
+def _check_asked(return_std: bool, n_samples: int, return_interval: float | None) -> None:
+    """Raise InputError if the arguments of `impute` do not go together."""
+    if n_samples and (return_std or return_interval is not None):
+        raise InputError(
+            "impute returns standard deviations and intervals, or draws, not both, but got return_std or "
+            f"return_interval with n_samples={n_samples}. Leave one of them out: the draws have their own spread.",
+            argument="n_samples",
+        )
+    if return_interval is not None and not 0 < return_interval < 1:
+        raise InputError(
+            f"return_interval must be between 0 and 1, for example 0.9. Got {return_interval}.",
+            argument="return_interval",
+        )
+
+
+def _ends(samples: Array, share: float) -> list[Array]:
+    """The ends of the interval that holds this share of the draws [n, M, D]."""
+    return [np.quantile(samples, 0.5 + side * share / 2, axis=0).astype(samples.dtype) for side in (-1, 1)]

@@ -2,8 +2,8 @@
 
 Columns are standardised, so that one noise variance serves all of them. Every row has its own posterior of z, which
 fits what the row has: an amortised encoder would have to learn that for all patterns of missing values. The number of
-latent dimensions matters more than anything else. Half the number of columns was the best of several shares on six of
-seven tables (docs/missing-values.md).
+latent dimensions matters more than anything else; docs/missing-values.md says why half the number of columns is the
+default.
 """
 
 import math
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from sasgp.data.tables import is_frame, read_frame
 from sasgp.errors import InputError
 from sasgp.estimators.sas import SASGP
 from sasgp.estimators.validation import check_count, seed_of
@@ -31,14 +32,18 @@ CHOICE_ROWS = 2000  # rows that decide, at most
 
 
 class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Completes tables of numbers with a Gaussian-process decoder (:class:`SASGP`).
+    """Completes tables with a Gaussian-process decoder (:class:`SASGP`).
+
+    A DataFrame with columns that are not numbers comes back as a DataFrame, in its own types. Such columns are
+    recognised as those of :class:`SASGP` are.
 
     Parameters
     ----------
     n_components : int, "auto" or None
         Dimensions of the latent space. None: half the number of columns, from 1 to 16. "auto": a tenth of the observed
         values is hidden in up to 2000 rows, and the number that predicts them best is used, among 1 and a quarter, half
-        and three quarters of the columns. That takes several fits, and helps if columns have little in common.
+        and three quarters of the columns. That takes several fits, and helps if columns have little in common. A table
+        with columns that are not numbers has half the number of its columns.
     max_epochs : int, optional
         Passes over the data. None: about 1000 steps, but at least 100 passes.
     random_state : int, RandomState or None
@@ -53,7 +58,8 @@ class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     model_ : SASGP
         The fitted model of the standardised columns.
     mean_, scale_ : ndarray [D]
-        Mean and standard deviation of each column. A column without values has mean 0 and is filled with it.
+        Mean and standard deviation of each column of numbers. A column without values has mean 0 and is filled with it.
+        Not for a table with other columns.
     n_components_ : int
         Dimensions of the latent space that were used.
     errors_ : dict
@@ -99,6 +105,14 @@ class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         if self.n_components is not None and self.n_components != "auto":
             check_count("n_components", self.n_components, also=", or 'auto' or None")
+        self.errors_: dict[int, float] = {}
+        if _is_mixed(X):
+            validate_data(self, X, reset=True, skip_check_array=True)
+            share = 0.5 if self.n_components is None or self.n_components == "auto" else None
+            Q = _dimensions(self.n_features_in_, share) if share else int(self.n_components)  # type: ignore[arg-type]
+            self.n_components_ = Q
+            self.model_ = self._fitted(X, self.n_components_, seed_of(self.random_state), "feature")
+            return self
         X = self._validated(X, reset=True)
         X = X[~np.isnan(X).all(1)]
         if len(X) < 2:
@@ -111,7 +125,6 @@ class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.mean_ = np.where(seen, X, 0.0).sum(0) / there
         deviation = np.sqrt(np.square(np.where(seen, X - self.mean_, 0.0)).sum(0) / there)
         self.scale_ = np.where(deviation > 0, deviation, 1.0)
-        self.errors_: dict[int, float] = {}
         X, seed = (X - self.mean_) / self.scale_, seed_of(self.random_state)
         if self.n_components is None:
             self.n_components_ = _dimensions(X.shape[1], 0.5)
@@ -142,6 +155,8 @@ class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         random_state : int, RandomState or None
         """
         check_is_fitted(self)
+        if self.model_.columns_ is not None:
+            return self.model_.impute(X, return_std, n_samples, random_state=random_state)
         X = self._validated(X, reset=False)
         missing, empty = np.isnan(X), np.isnan(X).all(1)
         Z = (X - self.mean_) / self.scale_
@@ -163,12 +178,13 @@ class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         found: Array = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")
         return found
 
-    def _fitted(self, X: Array, Q: int, seed: int) -> SASGP:
+    def _fitted(self, X: Any, Q: int, seed: int, noise: Literal["shared", "feature"] = "shared") -> SASGP:
         batch = min(BATCH, len(X))
         epochs = max(EPOCHS, math.ceil(STEPS / math.ceil(len(X) / batch)))
         model = SASGP(
             n_components=Q,
             encoder="table",
+            noise=noise,
             active_set_size=ACTIVE,
             batch_size=BATCH,
             max_epochs=epochs if self.max_epochs is None else self.max_epochs,
@@ -201,6 +217,11 @@ class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = ["float64"]
         return tags
+
+
+def _is_mixed(X: object) -> bool:
+    """Whether X is a DataFrame with columns that are not numbers."""
+    return is_frame(X) and not all(dtype.is_numeric() for dtype in read_frame(X).frame.dtypes)
 
 
 def _dimensions(n_columns: int, share: float) -> int:

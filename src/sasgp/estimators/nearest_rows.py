@@ -191,9 +191,9 @@ class NearestRowsMethods(LatentEstimator):
             raise InputError(f"{expected}. {' '.join(str(error).split())}", argument="data") from error
         if check_values(rows.array):
             raise InputError(
-                "neighbours needs training rows without missing values. Leave neighbours out: the trained decoder uses "
-                "all values that there are.",
-                argument="neighbours",
+                "neighbours needs training rows without missing values, but data has some (NaN). Leave neighbours out: "
+                "the trained decoder uses all values that there are.",
+                argument="data",
             )
         if len(rows) != len(self.embedding_):
             raise InputError(f"{expected}. Got {len(rows)} rows.", argument="data")

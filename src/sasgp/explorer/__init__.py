@@ -8,6 +8,7 @@ the style and the scripts of the page, which run as they are written.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from sasgp.data.rows import take_rows
 from sasgp.errors import InputError
-from sasgp.evaluation import shown_latents
+from sasgp.evaluation import mean_filled, shown_latents
 from sasgp.explorer import content, tables
 from sasgp.explorer.packed_decoder import Box, pack_background, pack_decoder
 from sasgp.explorer.packing import Packed, pack
@@ -50,8 +51,8 @@ def explore(
     model
         A fitted model.
     X
-        Rows [N, D] of the points: an array, or a DataFrame if the model is one of a table. Some of them are shown beside
-        what is decoded. None shows no rows.
+        Rows [N, D] of the points: an array, or a DataFrame if the model is one of a table. Some of them are shown
+        beside what is decoded. None shows no rows.
     Z
         Latents [N, Q]. None takes those of the training rows.
     labels
@@ -121,8 +122,9 @@ def _table_content(
 ) -> Packed:
     """What the page of a model of a table holds besides the points."""
     C, D = len(model.columns_), model.n_scores_
+    own: dict[str, Packed] = {}
     if X is None:
-        sample, own = tables.decoded_cells(model, points[shown][:SAMPLE_ROWS]), {}
+        sample = tables.decoded_cells(model, points[shown][:SAMPLE_ROWS])
         observed = content.Observed(np.empty((0, C)), np.empty((0, model.n_components_)), np.empty(0, np.int64))
     else:
         sample = tables.cells(model, X, len(points))
@@ -154,7 +156,7 @@ def _sample(model: "Decoder", X: Array | None, points: Array) -> Array:
     """About 2000 rows from all parts of the data, which may be on disk; without rows, what is decoded at the points."""
     if X is None:
         return np.asarray(model.predict_scores(points[:SAMPLE_ROWS]))
-    return take_rows(X, np.arange(0, len(X), max(1, len(X) // SAMPLE_ROWS)))
+    return mean_filled(take_rows(X, np.arange(0, len(X), max(1, len(X) // SAMPLE_ROWS))))
 
 
 def _pack_observed(
@@ -163,6 +165,8 @@ def _pack_observed(
     """Rows to show beside what is decoded: some of X."""
     if X is not None:
         observed = content.Observed.some(X, points, shown, 4 if image is None else 1)
+        if observed.X.dtype.kind == "f" and (missing := np.isnan(observed.X)).any():  # shown as they are decoded
+            observed = replace(observed, X=np.where(missing, model.predict_scores(observed.Z), observed.X))
     else:
         empty = np.empty((0, model.n_scores_)), np.empty((0, model.n_components_))
         observed = content.Observed(*empty, np.empty(0, np.int64))

@@ -1,11 +1,10 @@
 """A table on a page: how the browser turns scores into columns, and the cells of rows in the user's own terms.
 
 The browser decodes scores. `describe` gives it each column's map or cuts, with which `assets/columns.js` computes what
-`Columns.predict`, `quantile` and `probabilities` say. Cells are numbers, as `Columns.values` returns them: of levels the
-codes, of dates the seconds since 1970, of missing cells NaN.
+`Columns.predict`, `quantile` and `probabilities` say. Cells are numbers, as `Columns.values` returns them: of levels
+the codes, of dates the seconds since 1970, of missing cells NaN.
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from scipy.special import ndtri
 
 from sasgp.data.columns import Category, Columns, Discrete, Number
 from sasgp.data.columns.column import NODES, WEIGHTS, Column
+from sasgp.data.tables import DiskTable
 from sasgp.errors import InputError
 from sasgp.estimators.tables import table_frame
 from sasgp.explorer.packing import Packed, pack
@@ -33,12 +33,14 @@ TOLERANCE = 1e-5  # of a score: a probability of one in a thousand changes by ab
 def cells(model: "Decoder", X: Any, n: int) -> Array:
     """The cells [N, C] of a table, which must have n rows."""
     frame = table_frame(model, X)
-    if frame.height != n:
+    if len(frame) != n:
         raise InputError(
-            f"X must have one row for each of the {n} latents. Got {frame.height} rows. Pass the latents of these rows "
+            f"X must have one row for each of the {n} latents. Got {len(frame)} rows. Pass the latents of these rows "
             "as Z.",
             argument="X",
         )
+    if isinstance(frame, DiskTable):
+        return np.concatenate([model.columns_.values(block).astype(np.float32) for block in frame.blocks()])
     return np.asarray(model.columns_.values(frame))
 
 
@@ -80,13 +82,8 @@ def _scale(column: Column, values: Array) -> Packed:
     known = values[np.isfinite(values)]
     if not len(known):
         known = np.concatenate([column.quantile(np.zeros((1, 1)), np.ones((1, 1)), p) for p in (0.025, 0.975)])
-    number = isinstance(column, Number)
-    return {
-        "low": float(known.min()),
-        "high": float(known.max()),
-        "unit": column.unit if number else "",
-        "whole": column.whole if number else True,
-    }
+    unit, whole = (column.unit, column.whole) if isinstance(column, Number) else ("", True)
+    return {"low": float(known.min()), "high": float(known.max()), "unit": unit, "whole": whole}
 
 
 def _finite(limit: float) -> float | None:
@@ -97,7 +94,7 @@ def _names(column: Discrete | Category) -> list[str]:
     return [f"{level:g}" if isinstance(level, float) else str(level) for level in column.levels]
 
 
-def colours(columns: Columns, values: Array, most_bytes: int, most_classes: int) -> Mapping[str, Packed]:
+def colours(columns: Columns, values: Array, most_bytes: int, most_classes: int) -> dict[str, Packed]:
     """The columns to colour rows by, given their cells [N, C], as many as there is room for."""
     most = most_bytes // (8 * max(1, len(values)))
     return {

@@ -29,7 +29,7 @@ __all__ = ["EXACT_WORK", "masked_estimate", "masked_solve", "patterns"]
 
 EXACT_WORK = 3e8  # patterns · A² · B up to which every pattern gets its own factor: about 40 ms a step with one thread
 ITERATIONS = 50  # of conjugate gradients at most; a few are enough if most values are observed
-ACCURACY = {torch.float32: 1e-2, torch.float64: 1e-8}  # of their result, relative
+ACCURACY = {torch.float32: 5e-3, torch.float64: 1e-8}  # of their result, relative
 
 
 def masked_estimate(

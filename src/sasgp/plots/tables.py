@@ -102,8 +102,8 @@ def _draw_level(panels: Any, line: int, column: Any, values: Array, mean: Array,
 
 def _words(axes: Axes, line: int, decoded: str, own: str) -> None:
     axes.text(1.06, line, literal(shorten(decoded, 14)), va="center", fontsize=7, color=DECODED)
-    missing = {"color": FAINT, "style": "italic"} if own == "missing" else {"color": DATA}
-    axes.text(1.7, line, literal(shorten(own, 14)), va="center", fontsize=7, **missing)
+    colour, style = (FAINT, "italic") if own == "missing" else (DATA, "normal")
+    axes.text(1.7, line, literal(shorten(own, 14)), va="center", fontsize=7, color=colour, style=style)
 
 
 def _row_legend(figure: Figure, left_out: int) -> None:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sasgp import metrics, table_quality
+from sasgp import metrics
 from sasgp.data.blocks import slices
 from sasgp.data.rows import moments, read_rows, take_rows
 from sasgp.data.tables import DiskTable, read_frame
 from sasgp.errors import InputError
+from sasgp.evaluation import tables
 
 if TYPE_CHECKING:
     from sasgp.data.named import Dataset
@@ -119,7 +120,7 @@ def quality(model: "Decoder", split: Split, Z_test: Array | None, seed: int) -> 
     if model.columns_ is not None:
         some = np.sort(np.random.default_rng(seed).permutation(len(train.X))[:PCA_ROWS])
         return {"rows": len(X), **_table(model, take_rows(train.X, some), X, Z), **neighbours} | structure(
-            table_quality.standardised(model.columns_, table_numbers(model, X)), Z, y, seed
+            tables.standardised(model.columns_, table_numbers(model, X)), Z, y, seed
         )
     found: dict[str, Any] = {"rows": len(X), **reconstruction(model, X, Z)}
     del found["pit"]  # it is for figures
@@ -135,9 +136,9 @@ def table_numbers(model: "Decoder", X: Any) -> Array:
 def _table(model: "Decoder", train: Any, X: Any, Z: Array) -> dict[str, Any]:
     """The metrics of reconstructed rows of a table, and the RMSE of principal components beside them."""
     values = table_numbers(model, X)
-    sums = table_quality.table_sums(model, values, Z)
+    sums = tables.table_sums(model, values, Z)
     found = sums.metrics() | {"by_column": sums.by_column()}
-    pca = table_quality.table_pca_rmse(model.columns_, table_numbers(model, train), values, model.n_components_)
+    pca = tables.table_pca_rmse(model.columns_, table_numbers(model, train), values, model.n_components_)
     return found if pca is None else found | {"pca_rmse": pca}
 
 
@@ -152,7 +153,7 @@ def structure(X: Array, Z: Array, y: Array | None, seed: int = 0) -> dict[str, f
     if len(X) < 2 * k + 2:
         return {}
     some = np.sort(np.random.default_rng(seed).permutation(len(X))[:STRUCTURE_ROWS])
-    X, Z = _mean_filled(take_rows(X, some)), Z[some]
+    X, Z = mean_filled(take_rows(X, some)), Z[some]
     found = {
         "trustworthiness": metrics.trustworthiness(X, Z, k),
         "continuity": metrics.continuity(X, Z, k),
@@ -410,7 +411,7 @@ def _with_values(X: Array) -> Array:
     return np.where(np.isnan(X).all(0), np.zeros_like(X), X)
 
 
-def _mean_filled(X: Array) -> Array:
+def mean_filled(X: Array) -> Array:
     """Rows with the mean of a column in place of its missing values, for distances between rows."""
     if X.dtype.kind != "f" or not np.isnan(X).any():
         return X

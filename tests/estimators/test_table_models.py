@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from starts import shorten_start
 
-from sasgp import GPLVM, SASGP, VAE, BayesianGPLVM
+from sasgp import GPLVM, SASGP, VAE, BayesianGPLVM, SASGPImputer
 from sasgp.data.units import is_array, one_unit
 from sasgp.errors import InputError
 
@@ -249,3 +249,57 @@ def test_counts_from_a_known_model_are_recovered():
     # The reconstruction has seen the count itself, so that it lies between the rate and the count
     assert np.corrcoef(found[inner], np.exp(1 + z / 2)[inner])[0, 1] > 0.9
     assert abs(found.mean() - frame["eggs"].mean()) < 0.15
+
+
+# Missing cells
+
+
+def test_missing_cells_are_filled_in_the_users_types(table):
+    draw = np.random.default_rng(3)
+    holes = table.drop(columns="name").copy()
+    for name in holes:
+        holes[name] = holes[name].where(draw.random(N) > 0.15)
+    holes["island"] = holes["island"].astype("category")
+    holes = holes[holes.notna().any(axis=1)].reset_index(drop=True)
+    model = SASGP(**FAST).fit(holes)
+    full, std, low, high = model.impute(holes, return_std=True, return_interval=0.9)
+    assert not full.isna().any().any()
+    assert full["island"].dtype == holes["island"].dtype
+    for name in holes:
+        seen = holes[name].notna()
+        assert (full[name][seen] == holes[name][seen]).all()
+        assert (std[name][seen] == 0).all()
+        assert (std[name][~seen] >= 0).all()
+    gone = holes["mass"].isna()
+    assert (low["mass"][gone] < full["mass"][gone]).all()
+    assert (full["mass"][gone] < high["mass"][gone]).all()
+    eggs = full["eggs"][holes["eggs"].isna()]
+    assert (eggs == eggs.round()).all()
+    one, other = model.impute(holes, n_samples=2, random_state=0)
+    assert (one["mass"][gone] != other["mass"][gone]).any()
+    again = model.impute(holes)
+    pd.testing.assert_frame_equal(again, full)
+
+
+def test_what_is_imputed_is_better_than_the_mean(table):
+    hidden = np.random.default_rng(4).random(N) < 0.2
+    holes = table.assign(mass=table["mass"].where(~hidden))
+    model = SASGP(random_state=0, max_epochs=150).fit(holes)
+    error = model.impute(holes)["mass"][hidden] - table["mass"][hidden]
+    spread = table["mass"][hidden] - table["mass"][~hidden].mean()
+    assert np.sqrt((error**2).mean()) < 0.7 * np.sqrt((spread**2).mean())
+
+
+def test_the_imputer_takes_tables(table):
+    holes = table.drop(columns="name").copy()
+    holes.loc[::4, "mass"] = np.nan
+    holes.loc[1::5, "island"] = None
+    imputer = SASGPImputer(max_epochs=5, random_state=0)
+    full = imputer.fit_transform(holes)
+    assert isinstance(full, pd.DataFrame)
+    assert list(full.columns) == list(holes.columns)
+    assert not full.isna().any().any()
+    seen = holes["mass"].notna()
+    assert (full["mass"][seen] == holes["mass"][seen]).all()
+    new = imputer.transform(holes[:3])
+    assert not new.isna().any().any()
