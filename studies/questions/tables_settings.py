@@ -16,7 +16,7 @@ import numpy as np
 from sasgp import SASGP
 from sasgp.data.columns import maps
 from sasgp.data.columns import table as table_module
-from sasgp.table_quality import table_sums
+from sasgp.evaluation.tables import table_sums
 from studies.questions.table_sets import rows, split
 from studies.records import Record, Run
 from studies.tables import mean_and_deviation
