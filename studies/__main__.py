@@ -134,6 +134,9 @@ def _show(some: Sequence[Study], out: Path, given: argparse.Namespace) -> None:
         from studies.tables import publish
 
         written = publish(report, page.contents(out, given.quick), page.pictures(out, given.quick), given.group)
+        if given.report is None and hasattr(page, "others"):
+            for other, contents in page.others(out, given.quick).items():
+                written += publish(other, contents, {}, given.group)
         print("\n" + "\n".join(f"wrote {path}" for path in written))
 
 

@@ -35,7 +35,7 @@ __all__ = [
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
 FIELDS = ("name", "seed", "settings", "command", "commit", "date", "versions", "machine", "results")
-PACKAGES = ("torch", "gpytorch", "numpy", "scikit-learn", "umap-learn", "openTSNE", "pyro-ppl")
+PACKAGES = ("torch", "gpytorch", "numpy", "scikit-learn", "umap-learn", "openTSNE", "pyro-ppl", "gcimpute")
 
 # The default of `encoder_noise` when most records were made. It depends on the number of rows now, so studies of large
 # data whose settings do not name it pass this one, and what they make is still what their records say

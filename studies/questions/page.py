@@ -1,4 +1,4 @@
-"""Tables and figures of the questions, made from records: what docs/large-data.md shows of them, and the terminal."""
+"""Tables and figures of the questions, made from records: for large-data.md, measurements.md and the terminal."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -11,10 +11,12 @@ from matplotlib.figure import Figure
 from studies.catalogue import finished, study
 from studies.records import ROOT, Record
 
-__all__ = ["PAGE", "contents", "pictures", "tables"]
+__all__ = ["MEASURED", "MEASUREMENTS", "PAGE", "contents", "others", "pictures", "tables"]
 
 PAGE = ROOT / "docs" / "large-data.md"
 PARTS = ("infinite-mnist", "robustness")  # modules with `part(records)`
+MEASUREMENTS = ROOT / "docs" / "measurements.md"
+MEASURED = ("encoder-noise-rows", "tables", "tables-settings")  # whose tables it has
 PICTURES = {"infinite-mnist": "infinite-mnist.png", "feature-noise": "calibration.png"}  # with `figure(records)`
 
 
@@ -36,6 +38,11 @@ def contents(out: Path, quick: bool) -> dict[str, str]:
         name: module.part(records) if records else f"Not run yet: `python -m studies questions {name}`."
         for name, (module, records) in found.items()
     }
+
+
+def others(out: Path, quick: bool) -> dict[Path, dict[str, str]]:
+    """The parts of other pages."""
+    return {MEASUREMENTS: tables(MEASURED, out, quick)}
 
 
 def pictures(out: Path, quick: bool) -> dict[str, Callable[[], Figure]]:

@@ -28,7 +28,7 @@ __all__ = ["Columns"]
 Array = NDArray[np.float64]
 # Without noise, the decoder learns that the scores of levels are exact, and is certain of levels that are wrong. With
 # the whole spread of the intervals it is never certain. docs/measurements.md has the table that this was chosen by
-DITHER = 0.4
+DITHER = 0.2
 _CLASSES: dict[str, type[Column]] = {cls.__name__: cls for cls in (Number, Discrete, Category)}
 
 
