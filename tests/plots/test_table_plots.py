@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
-from sasgp.evaluation.tables import table_pit
 
 from sasgp import plots
 from sasgp.data.columns import Number
+from sasgp.evaluation.tables import table_pit
 from sasgp.plots.style import PALETTE
 from sasgp.plots.tables import DATA, DECODED, GRID
 
