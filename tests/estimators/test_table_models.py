@@ -228,6 +228,8 @@ def test_one_unit():
     assert is_array(pl.DataFrame(draw.random((50, 4))))
     assert not is_array(pl.DataFrame(draw.integers(5, size=(50, 4))))
     assert is_array(pl.DataFrame(draw.integers(256, size=(50, 64))))
+    levels = pl.DataFrame(draw.normal(size=(100, 3))).with_columns(sex=pl.Series(draw.choice([-0.04, 0.05], 100)))
+    assert not is_array(levels)  # one unit, but yes or no
 
 
 def test_fits_are_repeatable_and_do_not_warn(table):

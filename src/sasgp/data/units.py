@@ -15,6 +15,7 @@ __all__ = ["is_array", "one_unit"]
 ROWS = 2000  # that are looked at
 FACTOR = 5  # between the spread of a feature and that of the median one
 MANY = 64  # columns of numbers with one unit that are features of an array, such as pixels, and not a table
+LEVELS = 12  # different numbers that are levels, in a table of at least five times as many rows
 FEW = 50  # features: of so few, none is at the rim of an image
 
 
@@ -39,7 +40,7 @@ def one_unit(array: Any) -> bool:
 
 
 def is_array(frame: "pl.DataFrame | DiskTable") -> bool:
-    """Whether a table is an array with names: numbers of one unit, and not whole ones unless they are many."""
+    """Whether a table is an array with names: numbers of one unit that are not whole and not levels, unless many."""
     if isinstance(frame, DiskTable):
         frame = frame.sample(ROWS)
     if not all(dtype.is_numeric() for dtype in frame.dtypes):
@@ -49,5 +50,7 @@ def is_array(frame: "pl.DataFrame | DiskTable") -> bool:
         return False
     numbers = frame.to_numpy().astype(np.float64)
     if not many and (np.nan_to_num(numbers) % 1 == 0).all(0).any():
+        return False
+    if not many and frame.height >= 5 * LEVELS and any(column.n_unique() <= LEVELS for column in frame):
         return False
     return one_unit(numbers)
