@@ -55,6 +55,8 @@ METHODS = {
     "load",
     "posterior_samples",
     "predict",
+    "predict_scores",
+    "probabilities",
     "reconstruct",
     "sample",
     "save",
@@ -95,7 +97,7 @@ def test_an_estimator_has_the_methods_that_are_written_down(name):
     attributes = {key for key in ours if isinstance(getattr(cls, key), property) and not key.startswith("_")} - fields
     kernel = {"kernel_", "relevance_"} if name != "VAE" else set()
     positions = {"support_size_", "missed_share_"} if "update" in OWN_METHODS[name] else set()
-    assert attributes == {"n_components_", "noise_"} | kernel | positions
+    assert attributes == {"n_components_", "n_scores_", "noise_"} | kernel | positions
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])

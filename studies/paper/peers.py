@@ -102,7 +102,6 @@ class Autoencoder(BaseEstimator):
         """Encode."""
         return self.encoder_(torch.as_tensor(X, dtype=torch.float32) - self.mean_).numpy()
 
-    @torch.no_grad()
     columns_, noise_kind_ = None, "shared"  # rows are numbers of one unit
 
     @property
@@ -113,6 +112,7 @@ class Autoencoder(BaseEstimator):
         """What `predict` returns, as for all models of numbers."""
         return self.predict(Z, return_std)
 
+    @torch.no_grad()
     def predict(self, Z: Array, return_std: bool = False) -> Any:
         """Decode; the standard deviation is the same everywhere."""
         mean = (self.decoder_(torch.as_tensor(Z, dtype=torch.float32)) + self.mean_).numpy()

@@ -32,3 +32,14 @@ def test_a_figure_that_a_kernel_does_not_have_is_left_out_unless_asked_for(here,
     assert "left out" in sasgp("plot", "m.safetensors", "--out", "figures")
     assert not Path("figures/relevance.png").exists()
     assert "rbf-ard" in error("plot", "m.safetensors", "--relevance", "--out", "figures")
+
+
+def test_a_table_of_mixed_columns_has_every_figure_and_a_page(mixed, here, sasgp):
+    model, frame = mixed
+    model.save("m.safetensors")
+    frame.write_csv("table.csv")
+    sasgp("plot", "m.safetensors", "--data", "table.csv", "--out", "figures")
+    names = {"latent", "grid", "curve", "reconstructions", "relevance", "calibration"}
+    assert {file.stem for file in Path("figures").iterdir()} == names
+    sasgp("explore", "m.safetensors", "--data", "table.csv", "--out", "x.html")
+    assert '"type":"category","levels":["Biscoe","Dream","Torgersen"]' in Path("x.html").read_text()

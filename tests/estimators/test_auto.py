@@ -7,7 +7,7 @@ from sasgp import SASGP, cli
 from sasgp.errors import InputError
 from sasgp.metrics import rmse
 
-SETTINGS = {"n_components": "auto", "max_epochs": 100, "random_state": 0, "learning_rate": 1e-2}
+SETTINGS = {"n_components": "auto", "max_epochs": 100, "random_state": 0, "learning_rate": 1e-2, "noise": "shared"}
 
 
 @pytest.fixture(scope="module")

@@ -204,7 +204,7 @@ def test_pipeline_grid_search_clone_and_pandas(X):
     search = GridSearchCV(pipeline, {"sasgp__n_components": [1, 2]}, cv=2, error_score="raise").fit(X)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     frame = pd.DataFrame(X, columns=list("abcde"))
-    estimator = clone(SASGP(max_epochs=2, random_state=0)).set_output(transform="pandas")
+    estimator = clone(SASGP(max_epochs=2, random_state=0, columns=None)).set_output(transform="pandas")
     Z = estimator.fit_transform(frame)
     assert list(Z.columns) == ["sasgp0", "sasgp1"]
     pd.testing.assert_frame_equal(estimator.transform(frame), Z, atol=1e-5)
@@ -227,7 +227,7 @@ def test_arrays_of_every_kind_give_the_same_fit(X, tmp_path):
     np.save(tmp_path / "x.npy", X.astype(np.float32))
     on_disk = np.load(tmp_path / "x.npy", mmap_mode="r")
     fits = [
-        SASGP(max_epochs=2, random_state=0).fit_transform(rows)
+        SASGP(max_epochs=2, random_state=0, columns=None).fit_transform(rows)
         for rows in (on_disk, np.array(on_disk), torch.as_tensor(np.array(on_disk)), pd.DataFrame(np.array(on_disk)))
     ]
     for Z in fits[1:]:
@@ -414,9 +414,11 @@ def test_bad_values_are_counted_and_placed(X, tmp_path):
     bad = X.copy()
     bad[7, 3], bad[9, 0], bad[8, 2] = np.inf, np.inf, np.nan
     np.save(tmp_path / "bad.npy", bad)
-    for rows in (bad, pd.DataFrame(bad), np.load(tmp_path / "bad.npy", mmap_mode="r")):
+    for rows in (bad, np.load(tmp_path / "bad.npy", mmap_mode="r")):
         with pytest.raises(InputError, match=r"2 infinite values, the first \(inf\) in row 7, column 3"):
             SASGP().fit(rows)
+    with pytest.raises(InputError, match=r"Column '0' has infinite values.*Column '3' has infinite values"):
+        SASGP().fit(pd.DataFrame(bad))
 
 
 def test_other_bad_input(X, model):

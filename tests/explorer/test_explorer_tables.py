@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy.special import log_ndtr
+from test_explorer import decode
 from test_explorer_browser import HOSTILE, SOFTWARE_WEBGL, browser, needs_chromium, overlapping
 
 from sasgp import SASGP
@@ -55,6 +56,17 @@ def test_the_page_holds_the_rows_in_the_user_s_units(mixed):
     assert shown == ["missing", *frame["island"].to_list()[1:]]
     assert by_name["grade"]["classes"] == ["1", "2", "3", "4", "5"]
     assert (by_name["visits"]["low"], by_name["visits"]["high"]) == (frame["visits"].min(), frame["visits"].max())
+
+
+def test_scores_are_rounded_less_than_features(mixed):
+    # An error δ of a score whose standard deviation is 0.1 changes a probability at 3 of these by 30 δ, relatively
+    model, frame = mixed
+    packed = explore(model, frame, Z=model.embedding_).content["decoder"]
+    assert max(packed["error"].values()) <= 1e-5
+    Z = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
+    (mean, sd), (expected, std) = decode(packed, Z.astype(float)), model.predict_scores(Z, return_std=True)
+    np.testing.assert_allclose(mean, expected, atol=3e-5)
+    np.testing.assert_allclose(sd * unpack(packed["scales"]), std, atol=3e-5)
 
 
 def test_rare_levels_of_a_column_to_colour_by_are_one_class(mixed, monkeypatch):

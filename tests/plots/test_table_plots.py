@@ -10,6 +10,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
 from sasgp import plots
+from sasgp.data.columns import Number
+from sasgp.evaluation.tables import table_pit
 from sasgp.plots.style import PALETTE
 from sasgp.plots.tables import DATA, DECODED, GRID
 
@@ -82,7 +84,7 @@ def test_each_column_has_a_map_of_what_is_decoded(mixed):
 
 def test_names_of_columns_and_levels_are_no_formulas(mixed):
     model, _ = mixed
-    text, old = "$x_{$ \\frac half \udcff", model.columns_
+    text, old = "$x_{$\\frac \udcff", model.columns_
     named = {"length": {"name": text}, "island": {"levels": (text, text, text)}}
     try:
         model.columns_ = replace(old, columns=tuple(replace(one, **named.get(one.name, {})) for one in old.columns))
@@ -94,3 +96,21 @@ def test_names_of_columns_and_levels_are_no_formulas(mixed):
     panels = {axes.get_title(loc="left"): axes for axes in figure.axes}
     assert shown in panels
     assert shown in {name.get_text() for name in panels["island"].get_legend().get_texts()}
+
+
+def test_the_calibration_of_numbers_is_flat_where_rows_are_drawn_from_the_model(mixed):
+    model, _ = mixed
+    Z = np.repeat(model.embedding_[:40], 50, axis=0)
+    mean, std = (part.astype(float) for part in model.predict_scores(Z, return_std=True))
+    scores = mean + std * np.random.default_rng(0).normal(size=mean.shape)
+    columns, values = model.columns_, np.full((len(Z), len(model.columns_)), np.nan)
+    for place, column, part in columns.parts():
+        if isinstance(column, Number):  # g⁻¹ of a score, without the limits of predictions
+            values[:, place] = column.map.inverse(scores[:, part.start])
+    values[::7, 0] = np.nan  # missing cells do not count
+    counts = table_pit(model, values, Z)
+    numbers = [column for column in columns.columns if isinstance(column, Number)]
+    assert counts.sum() == len(Z) * len(numbers) - len(values[::7])
+    # 12 000 draws in 10 parts: 1200 in each, with a standard deviation of √(1200 · 0.9) = 33
+    parts = counts.reshape(10, -1).sum(1)
+    np.testing.assert_allclose(parts, counts.sum() / 10, atol=5 * 33)

@@ -251,7 +251,7 @@ def test_datasets_that_cannot_be_used_are_named(model, X):
     with pytest.raises(InputError, match="expecting 5"):
         model.transform(TensorDataset(torch.zeros(3, 4)))
     bad = torch.as_tensor(X).clone()
-    bad[7, 3] = torch.nan
+    bad[7, 3] = torch.inf
     with pytest.raises(InputError, match=r"row 7, column 3"):
         check_rows(model, TensorDataset(bad), reset=False)
 

@@ -43,4 +43,5 @@ def _options() -> dict[str, str]:
     if not names or names[0].startswith("-"):  # `sasgp --version`
         return {}
     arguments = apps[-1].assemble_argument_collection()
-    return {argument.field_info.name: argument.name for argument in arguments if argument.name.startswith("--")}
+    found = {argument.field_info.name: argument.name for argument in arguments if argument.name.startswith("--")}
+    return {name: option for name, option in found.items() if name != "columns"}  # --kind and others say it instead

@@ -93,7 +93,7 @@ def _figures(model: Path, data: str | None, labels: str | None) -> "dict[str, Ca
     from sasgp import plots
     from sasgp.cli.runs import Embedding
     from sasgp.data.images import is_image_shape
-    from sasgp.evaluation import reconstruction, tidy_labels
+    from sasgp.evaluation import reconstruction, table_numbers, tidy_labels
     from sasgp.evaluation.tables import table_pit
 
     estimator, run = load_model(model)
@@ -117,7 +117,7 @@ def _figures(model: Path, data: str | None, labels: str | None) -> "dict[str, Ca
             raise InputError("--calibration needs rows that the model was not trained on. Add --data.")
         rows, _, _ = rows_to_evaluate(data, dataset, run, run.embedding())
         if estimator.columns_ is not None:
-            return table_pit(estimator, rows, estimator.transform(rows))
+            return table_pit(estimator, table_numbers(estimator, rows), estimator.transform(rows))
         return reconstruction(estimator, rows, estimator.transform(rows))["pit"]
 
     return {

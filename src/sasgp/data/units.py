@@ -30,7 +30,7 @@ def one_unit(array: Any) -> bool:
     rows = take_rows(array, np.linspace(0, N - 1, min(N, ROWS)).astype(np.int64)).astype(np.float64)
     rows = rows[:, ~np.isnan(rows).all(0)]
     spread = np.nanstd(rows, axis=0)
-    spread = spread[spread > 0]
+    spread = spread[spread > 1e-12 * np.nanmax(np.abs(rows), axis=0, initial=0)]  # less is rounding of a constant
     if not len(spread):
         return True
     middle = np.median(spread)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from sasgp import metrics
 from sasgp.data.blocks import slices
 from sasgp.data.columns import Category, Column, Columns, Discrete, Number
-from sasgp.data.tables import read_frame
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
@@ -190,18 +189,18 @@ def table_pca_rmse(columns: Columns, train: Array, test: Array, n_components: in
     return float(np.sqrt((error[:, numbers] ** 2).mean()))
 
 
-def table_pit(model: "Decoder", X: Any, Z: Array) -> NDArray[np.int64]:
-    """What `metrics.pit_counts` says about the numbers of a table at latents Z [N, Q]: u = Φ((g(x) − m) / √c).
+def table_pit(model: "Decoder", values: Array, Z: Array) -> NDArray[np.int64]:
+    """What `metrics.pit_counts` says about the columns of numbers, of cells [N, C] and latents Z [N, Q].
 
     Counts and levels are left out: few values have few different u, however good the predictions are.
     """
     columns: Columns = model.columns_
-    values = columns.values(read_frame(X).frame)
     mean, std = model.predict_scores(Z, return_std=True)
     counts = np.zeros(metrics.PIT_BINS, np.int64)
     for place, column, part in columns.parts():
         here = ~np.isnan(values[:, place])
         if isinstance(column, Number) and here.any():
+            # u = Φ((g(x) − m) / √c)
             scores = column.scores(values[here, place])
             counts += metrics.pit_counts(scores, mean[here, part], np.square(std[here, part], dtype=np.float64))
     if not counts.any():

@@ -88,7 +88,7 @@ def reconstructions(
     -------
     Figure
     """
-    if model.columns_ is not None and is_frame(X) and len(X):
+    if model.columns_ is not None and is_frame(X) and len(X) > 0:
         return titled(row_panels(model, X, Z), title)
     rows = np.asarray(X)
     if rows.ndim != 2 or not len(rows):

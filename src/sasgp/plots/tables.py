@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sasgp.data.columns import Category, Column, Discrete, Number
 from sasgp.data.columns.cells import cells
 from sasgp.data.labels import shorten
-from sasgp.estimators.tables import table_frame
+from sasgp.evaluation import table_numbers
 from sasgp.plots.style import INK, PALETTE, literal, plain
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ DECODED, BAND, DATA, FAINT = PALETTE[0], PALETTE[1], "#B34700", "#777777"
 
 def row_panels(model: "Decoder", X: Any, Z: Any) -> Figure:
     """One panel per row of a table: a line per column, with what is decoded and, in another colour, the row's cell."""
-    columns, frame = model.columns_, table_frame(model, X)
-    values = columns.values(frame)
+    columns, values = model.columns_, table_numbers(model, X)
     mean, var = _moments(model, model.transform(X) if Z is None else Z)
     shown = [*columns.parts()][:MOST_COLUMNS]
     beside = math.ceil(math.sqrt(len(values) / 2))
@@ -96,7 +95,7 @@ def _draw_level(panels: Any, line: int, column: Any, values: Array, mean: Array,
         probability = float(p[i, codes[i]])
         axes.barh(line, 1, height=0.5, color="#eeeeee", zorder=0)
         axes.barh(line, probability, height=0.5, color=BAND, zorder=1)
-        axes.text(0.03, line, f"{100 * probability:.0f} %", va="center", fontsize=6, color=INK, zorder=2)
+        axes.text(0.03, line, _percent(probability), va="center", fontsize=6, color=INK, zorder=2)
         _words(axes, line, _level(column, codes[i]), _own(values[i], lambda code: _level(column, int(code))))
 
 
@@ -249,6 +248,10 @@ def _writer(column: Any, values: Array) -> Any:
 
 def _own(value: float, text: Any) -> str:
     return "missing" if np.isnan(value) else str(text(value))
+
+
+def _percent(probability: float) -> str:
+    return ">99 %" if probability > 0.995 else f"{100 * probability:.0f} %"
 
 
 def _level(column: Discrete | Category, code: int) -> str:

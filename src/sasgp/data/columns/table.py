@@ -54,8 +54,8 @@ class Columns:
         if not columns:
             what = ", ".join(f"'{one.name}' ({one.kind}: {one.why})" for one in found[:10])
             raise InputError(
-                f"No column of the table is left to train on: {what}. Say what a column holds, for example "
-                f"columns={{'{found[0].name if found else 'age'}': 'real'}}.",
+                f"No column of the table is left to train on: {what}. Add columns, or say what one of these holds "
+                "(columns in Python, --kind on the command line).",
                 argument="columns",
             )
         return cls(columns, tuple(found))
@@ -72,17 +72,6 @@ class Columns:
     def n_scores(self) -> int:
         """D, the number of scores of a row."""
         return sum(column.width for column in self.columns)
-
-    @property
-    def score_names(self) -> list[str]:
-        """The name of each score: the column, or column=level."""
-        return [
-            name
-            for column in self.columns
-            for name in (
-                [f"{column.name}={level}" for level in column.levels] if isinstance(column, Category) else [column.name]
-            )
-        ]
 
     def parts(self) -> Iterator[tuple[int, Column, slice]]:
         """Each column with its place and that of its scores."""
