@@ -6,7 +6,7 @@ numbers in the table's own units, RMSE that of numbers in standard deviations; l
 grid of its latent space, weighted by p(z) and the density of the other cells; its encoder has no part in it.
 
     tables     sasgp, columns as they are recognised
-    plain      sasgp, all numbers with a shift and a scale instead of a map
+    plain      sasgp, all numbers and counts with a shift and a scale instead of a map
     shared     sasgp, the numbers as an array, with one noise for all of them
     feature    sasgp, the numbers as an array, with a scale for each
     pca        two principal components of numbers and indicators of levels, all standardised
