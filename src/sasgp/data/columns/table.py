@@ -54,8 +54,8 @@ class Columns:
         if not columns:
             what = ", ".join(f"'{one.name}' ({one.kind}: {one.why})" for one in found[:10])
             raise InputError(
-                f"No column of the table is left to train on: {what}. Add columns, or say what one of these holds "
-                "(columns in Python, --kind on the command line).",
+                f"No column of the table is left to train on: {what}. Add columns, or say that one of these is of "
+                "another kind.",
                 argument="columns",
             )
         return cls(columns, tuple(found))
