@@ -9,12 +9,31 @@ from sklearn.base import BaseEstimator
 
 from sasgp.gp.linalg import principal_axes
 
-__all__ = ["PCA"]
+__all__ = ["PCA", "OfNumbers"]
 
 Array = NDArray[Any]
 
 
-class PCA(BaseEstimator):
+class OfNumbers:
+    """What evaluation asks of a model besides `predict`, for models whose rows are numbers of one unit."""
+
+    columns_, noise_kind_ = None, "shared"
+    n_features_in_: int
+
+    def predict(self, Z: Array, return_std: bool = False) -> Any:
+        """Decode."""
+        raise NotImplementedError
+
+    @property
+    def n_scores_(self) -> int:
+        return self.n_features_in_
+
+    def predict_scores(self, Z: Array, return_std: bool = False) -> Any:
+        """What `predict` returns, as for all models of numbers."""
+        return self.predict(Z, return_std)
+
+
+class PCA(OfNumbers, BaseEstimator):
     """PCA with the methods of a decoder: a prediction varies as training rows do around theirs.
 
     Parameters
@@ -42,16 +61,6 @@ class PCA(BaseEstimator):
     def transform(self, X: Array) -> Array:
         """Coordinates of rows along the components."""
         return (X - self.mean_) @ self.axes_
-
-    columns_, noise_kind_ = None, "shared"  # rows are numbers of one unit
-
-    @property
-    def n_scores_(self) -> int:
-        return self.n_features_in_
-
-    def predict_scores(self, Z: Array, return_std: bool = False) -> Any:
-        """What `predict` returns, as for all models of numbers."""
-        return self.predict(Z, return_std)
 
     def predict(self, Z: Array, return_std: bool = False) -> Any:
         """Decode; the standard deviation is the same everywhere."""

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 from sasgp.models.encoders import draw_weights, perceptron
 from sasgp.training.layouts import fitted, threads_kept
 from sasgp.training.loop import generator, one_cycle
+from studies.paper.pca import OfNumbers
 
 __all__ = ["TSNE", "UMAP", "Autoencoder"]
 
@@ -51,7 +52,7 @@ class TSNE(_Layout):
     name = "tsne"
 
 
-class Autoencoder(BaseEstimator):
+class Autoencoder(OfNumbers, BaseEstimator):
     """Two perceptrons with squared error, D-512-256-2 and 2-400-D: as wide as the VAE's.
 
     Parameters
@@ -101,16 +102,6 @@ class Autoencoder(BaseEstimator):
     def transform(self, X: Array) -> Array:
         """Encode."""
         return self.encoder_(torch.as_tensor(X, dtype=torch.float32) - self.mean_).numpy()
-
-    columns_, noise_kind_ = None, "shared"  # rows are numbers of one unit
-
-    @property
-    def n_scores_(self) -> int:
-        return self.n_features_in_
-
-    def predict_scores(self, Z: Array, return_std: bool = False) -> Any:
-        """What `predict` returns, as for all models of numbers."""
-        return self.predict(Z, return_std)
 
     @torch.no_grad()
     def predict(self, Z: Array, return_std: bool = False) -> Any:

@@ -60,10 +60,6 @@ class Column:
         """Standard deviation [width] of a standard normal score around its target, within the interval of a level."""
         return np.zeros(self.width)
 
-    def log_slope(self, values: Array) -> Array:
-        """Log of d score / d value [N], or 0 where the decoder gives probabilities instead of densities."""
-        return np.zeros(len(values))
-
     def log_density(self, values: Array, mean: Array, var: Array) -> Array:
         """Log p(value | z) [N] given means and variances [N, width] of the scores, in units of the column."""
         raise NotImplementedError
@@ -110,6 +106,7 @@ class Number(Column):
         return self.map(self._inside(values))[:, None]
 
     def log_slope(self, values: Array) -> Array:
+        """Log of d score / d value [N]: it turns a density of scores into one of values."""
         return self.map.log_slope(self._inside(values))
 
     def log_density(self, values: Array, mean: Array, var: Array) -> Array:

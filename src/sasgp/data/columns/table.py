@@ -112,11 +112,6 @@ class Columns:
         """Scores [N, D] of numbers [N, C]."""
         return np.concatenate([column.scores(values[:, place]) for place, column, _ in self.parts()], axis=1)
 
-    def log_slope(self, values: Array) -> Array:
-        """Σ log d score / d value [N] over the observed numbers of each row."""
-        slopes = (column.log_slope(values[:, place]) for place, column, _ in self.parts())
-        return np.sum([np.nan_to_num(slope) for slope in slopes], axis=0)
-
     def dither(self) -> Array:
         """Standard deviations [D] of the noise on scores in training: a share of what is unknown within an interval."""
         return DITHER * np.concatenate([column.unknown() for column in self.columns])
