@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from starts import shorten_start
 
+from sasgp.estimators import supervised
+from sasgp.training import regression
 from sasgp.training import run as fitting
 
 ROOT = Path(__file__).parents[1]
@@ -20,6 +22,8 @@ WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
 def test_code_runs(page, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(fitting, "MAX_EPOCHS", 60)  # the pages train to the end; here it is enough that they run
+    monkeypatch.setattr(supervised, "STEPS", 60)
+    monkeypatch.setattr(regression, "SHARP_STEPS", 10)
     shorten_start(monkeypatch, 50)
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     exec(compile("\n".join(blocks), str(page), "exec"), {"__name__": "__main__"})

@@ -62,7 +62,7 @@ class ExactGP:
             for _ in range(self.steps):
                 optimiser.zero_grad()
                 loss = -evidence(self.model(inputs), targets)
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 optimiser.step()
         self.model.eval()
         return self
@@ -111,7 +111,7 @@ class SVGP:
         for index in self._batches(len(inputs), draw):
             optimiser.zero_grad()
             loss = -evidence(self.model(inputs[index]), targets[index])
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimiser.step()
             schedule.step()
         self.model.eval()

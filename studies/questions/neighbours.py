@@ -28,9 +28,11 @@ import torch
 from torch import Tensor
 
 from sasgp import SASGPRegressor
+from sasgp.data.rows import ArrayRows
 from sasgp.estimators import supervised
 from sasgp.gp.nearest import NearestRows
 from sasgp.gp.neighbours import Neighbours
+from sasgp.training.run import TrainingRun
 from studies.records import Record, Run
 from studies.tables import NOTHING, number
 from studies.tables import table as markdown
@@ -159,7 +161,7 @@ def scaling(settings: dict[str, Any], seed: int) -> dict[str, Any]:
     """CPU time of what `fit` and `predict` do."""
     n, inputs, queries = settings["rows"], settings["inputs"], settings["queries"]
     X, f, y = (part.numpy() for part in made(n + queries, inputs, lengthscales(inputs), seed))
-    with clocks((supervised.TrainingRun, "train"), (supervised, "sharpen"), (Neighbours, "__init__")) as spent:
+    with clocks((TrainingRun, "train"), (supervised, "sharpen"), (Neighbours, "__init__")) as spent:
         cpu = time.process_time()
         model = SASGPRegressor(max_epochs=settings["max_epochs"], random_state=seed).fit(X[:n], y[:n])
         cpu = time.process_time() - cpu
@@ -175,7 +177,7 @@ def scaling(settings: dict[str, Any], seed: int) -> dict[str, Any]:
     cpu = time.process_time()
     mean = model.predict(X[n:])
     found["prediction, ms per query"] = 1e3 * (time.process_time() - cpu) / queries
-    at = model._placed(supervised.ArrayRows(X[n:], torch.float32, torch.device("cpu")))
+    at = model._placed(ArrayRows(X[n:], torch.float32, torch.device("cpu")))
     cpu = time.process_time()
     model.posterior_.index.nearest(at, K)  # type: ignore[attr-defined]
     found["search, ms per query"] = 1e3 * (time.process_time() - cpu) / queries
@@ -223,29 +225,32 @@ def exponents(records: Sequence[Record], keys: Sequence[str]) -> dict[str, float
     return {key: float(np.polyfit(n, np.log(values), 1)[0]) for key, values in found.items() if len(values) > 1}
 
 
+def part(records: Sequence[Record]) -> str:
+    """How CPU time grows with the number of rows."""
+    found = [record for record in records if record["name"].startswith("neighbours-scaling")]
+    found.sort(key=lambda record: record["settings"]["rows"])
+    keys = [key for key in found[0]["results"] if key not in ("indices", "rmse")]
+    grown = exponents(found, keys)
+    lines = [
+        [
+            key if "ms" in key else f"{key}, s",
+            *(number(record["results"][key], 2) for record in found),
+            f"{grown[key]:.2f}".replace("-", "−") if key in grown else NOTHING,
+        ]
+        for key in keys
+    ]
+    return markdown(["CPU time", *(f"{r['settings']['rows']:,} rows" for r in found), "∝ N to the"], lines)
+
+
 def table(records: Sequence[Record]) -> str:
     """One table for each of the three."""
-    some = {what: [r for r in records if r["name"].startswith(f"neighbours-{what}")] for what in ("scaling", "recall")}
-    texts = []
-    if scale := sorted(some["scaling"], key=lambda record: record["settings"]["rows"]):
-        keys = [key for key in scale[0]["results"] if key not in ("indices", "rmse")]
-        grown = exponents(scale, keys)
+    texts = [part(records)]
+    if recalls := [record for record in records if record["name"].startswith("neighbours-recall")]:
         lines = [
-            [
-                f"{key}" if "ms" in key else f"{key}, s",
-                *(number(record["results"][key], 2) for record in scale),
-                f"{grown[key]:.2f}".replace("-", "−") if key in grown else NOTHING,
-            ]
-            for key in keys
+            [f"{r['settings']['inputs']} {r['settings']['inputs are']}", *map(number, r["results"].values())]
+            for r in recalls
         ]
-        texts.append(markdown(["CPU time", *(f"{r['settings']['rows']:,} rows" for r in scale), "∝ N to the"], lines))
-    if some["recall"]:
-        keys = list(some["recall"][0]["results"])
-        lines = [
-            [f"{r['settings']['inputs']} {r['settings']['inputs are']}", *(number(r["results"][key]) for key in keys)]
-            for r in some["recall"]
-        ]
-        texts.append(markdown(["inputs", *keys], lines))
+        texts.append(markdown(["inputs", *recalls[0]["results"]], lines))
     for record in records:
         if record["name"] == "neighbours-memory":
             found = record["results"]

@@ -1,4 +1,4 @@
-"""Tables and figures of the questions, made from records: for large-data.md, measurements.md and the terminal."""
+"""Tables and figures of the questions, made from records: for docs pages and the terminal."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -11,12 +11,24 @@ from matplotlib.figure import Figure
 from studies.catalogue import finished, study
 from studies.records import ROOT, Record
 
-__all__ = ["MEASURED", "MEASUREMENTS", "PAGE", "contents", "others", "pictures", "tables"]
+__all__ = [
+    "MEASURED",
+    "MEASUREMENTS",
+    "PAGE",
+    "REGRESSION",
+    "REGRESSION_PARTS",
+    "contents",
+    "others",
+    "pictures",
+    "tables",
+]
 
 PAGE = ROOT / "docs" / "large-data.md"
 PARTS = ("infinite-mnist", "robustness")  # modules with `part(records)`
 MEASUREMENTS = ROOT / "docs" / "measurements.md"
-MEASURED = ("encoder-noise-rows", "tables", "tables-settings")  # whose tables it has
+MEASURED = ("encoder-noise-rows", "tables", "tables-settings", "regression", "hyperparameters", "neighbours")
+REGRESSION = ROOT / "docs" / "regression.md"
+REGRESSION_PARTS = ("regression", "neighbours")  # modules with `part(records)`
 PICTURES = {"infinite-mnist": "infinite-mnist.png", "feature-noise": "calibration.png"}  # with `figure(records)`
 
 
@@ -33,7 +45,11 @@ def tables(studies: Iterable[str], out: Path, quick: bool) -> dict[str, str]:
 
 def contents(out: Path, quick: bool) -> dict[str, str]:
     """The parts of the page."""
-    found = {name: _found(name, out, quick) for name in PARTS}
+    return _parts(PARTS, out, quick)
+
+
+def _parts(names: Iterable[str], out: Path, quick: bool) -> dict[str, str]:
+    found = {name: _found(name, out, quick) for name in names}
     return {
         name: module.part(records) if records else f"Not run yet: `python -m studies questions {name}`."
         for name, (module, records) in found.items()
@@ -42,7 +58,7 @@ def contents(out: Path, quick: bool) -> dict[str, str]:
 
 def others(out: Path, quick: bool) -> dict[Path, dict[str, str]]:
     """The parts of other pages."""
-    return {MEASUREMENTS: tables(MEASURED, out, quick)}
+    return {MEASUREMENTS: tables(MEASURED, out, quick), REGRESSION: _parts(REGRESSION_PARTS, out, quick)}
 
 
 def pictures(out: Path, quick: bool) -> dict[str, Callable[[], Figure]]:

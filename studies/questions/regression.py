@@ -134,13 +134,14 @@ def execute(run: Run) -> dict[str, Any]:
     X, y, X_test, y_test = split(data, run.file, seed)
     started = time.process_time()
     if model in ("sasgp", "deep"):
-        kernel = {"kernel": "deep"} if model == "deep" else {}
-        ours = SASGPRegressor(**kernel, **settings, random_state=seed).fit(X, y)
+        chosen: dict[str, Any] = {"kernel": "deep"} if model == "deep" else {}
+        ours = SASGPRegressor(**chosen, **settings, random_state=seed).fit(X, y)
         fitted = time.process_time()
         predicted = ours.predict(X_test, return_interval=0.95)
         ended = time.process_time()
         log_p = ours.log_density(X_test, y_test)
-        extra = {"noise": float(ours.model_.noise.detach()), "map": repr(ours.targets_.columns[0].map)}
+        target: Any = ours.targets_.columns[0]
+        extra = {"noise": float(ours.model_.noise.detach()), "map": repr(target.map)}
     else:
         peer = _peer(model, settings, seed)
         peer.fit(X, y)
