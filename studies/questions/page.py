@@ -28,7 +28,7 @@ PARTS = ("infinite-mnist", "robustness")  # modules with `part(records)`
 MEASUREMENTS = ROOT / "docs" / "measurements.md"
 MEASURED = ("encoder-noise-rows", "tables", "tables-settings", "regression", "hyperparameters", "neighbours")
 REGRESSION = ROOT / "docs" / "regression.md"
-REGRESSION_PARTS = ("regression", "neighbours")  # modules with `part(records)`
+REGRESSION_PARTS = ("regression", "neighbours", "classification")  # modules with `part(records)`
 PICTURES = {"infinite-mnist": "infinite-mnist.png", "feature-noise": "calibration.png"}  # with `figure(records)`
 
 

@@ -24,7 +24,7 @@ def brief_last_stage(monkeypatch):
     monkeypatch.setattr(training, "SHARP_STEPS", 2)
 
 
-@pytest.mark.parametrize("name", ["regression", "hyperparameters", "neighbours"])
+@pytest.mark.parametrize("name", ["regression", "hyperparameters", "neighbours", "classification"])
 def test_a_rehearsal_runs(name, tmp_path, capsys):
     assert main(["questions", name, "--quick", "--out", str(tmp_path)]) == 0
     assert "\n| " in capsys.readouterr().out, "it ends with the table"

@@ -103,12 +103,11 @@ class SASGPRegressor(RegressorMixin, MultiOutputMixin, TargetSettings, Supervise
         near = without_itself(nearest.index.nearest(self._places[rows], nearest.k + 1), rows)
         weights, var = (part.cpu().numpy() for part in nearest.weights(self._places[rows].double(), near))
         var = var + float(nearest.noise)
-        zeros = np.zeros((N, len(self.targets_)))
-        Y = self.targets_.predict(self._targets.numpy(), zeros)  # in the user's units
+        columns = [column for column in self.targets_.columns if isinstance(column, Number)]
+        # In the user's units. The map alone: an expectation over scores would take a quadrature of all rows at once
+        Y = np.stack([column.map.inverse(s) for column, s in zip(columns, self._targets.numpy().T, strict=True)], 1)
         chosen = tuple(
-            better_map(column, Y[rows.cpu(), t], Y[near.cpu(), t], weights, var)
-            for t, column in enumerate(self.targets_.columns)
-            if isinstance(column, Number)
+            better_map(column, Y[rows.cpu(), t], Y[near.cpu(), t], weights, var) for t, column in enumerate(columns)
         )
         changed = chosen != self.targets_.columns
         self.targets_ = Columns(chosen, ())
