@@ -120,3 +120,13 @@ def test_the_last_stage_comes_back():
     with hyperparameters._without_the_last_stage():
         assert SASGPRegressor._sharpen is not own
     assert SASGPRegressor._sharpen is own
+
+
+def test_steps_jump():
+    # Without noise of .2, the target takes at most 2⁶ values: what is left around the mean of each group is the noise
+    rows = regression.steps(20_000, 0)
+    draw = np.random.default_rng(0)
+    draw.normal(size=(20_000, 20))
+    groups = (rows[:, :6] > draw.normal(0, 0.5, 6)) @ (1 << np.arange(6))
+    within = [rows[groups == g, -1].std() for g in np.unique(groups) if (groups == g).sum() > 100]
+    assert np.mean(within) == pytest.approx(0.2, rel=0.03)
