@@ -2,8 +2,8 @@
 
 `--file` names the folder with the tables: FOLDER/energy/data.csv.gz, whose last column is the target, and
 FOLDER/energy/test_mask.csv.gz, with a column of zeros and ones for each split. A seed is a split. Inputs and target are
-standardised by the training rows, and NLL is that of the standardised target. A seventh table, "steps", is generated, and
-made for trees: 10 000 rows of 20 normal inputs, whose target jumps at thresholds of six of them.
+standardised by the training rows, and NLL is that of the standardised target. A seventh table, "steps", is generated,
+and made for trees: 10 000 rows of 20 normal inputs, whose target jumps at thresholds of six of them.
 
     sasgp      SASGPRegressor(), one default for all tables
     deep       SASGPRegressor(kernel="deep")
