@@ -190,17 +190,17 @@ def table(records: Sequence[Record]) -> str:
 
 
 def part(records: Sequence[Record]) -> str:
-    """For the page: RMSE and NLL of all models side by side, means over splits."""
+    """For the page: RMSE and NLL of all models side by side, means over as many splits as there are."""
     lines = []
     for data in dict.fromkeys(r["settings"]["data"] for r in _sorted(records)):
-        rows = _results(records, data, "sasgp")[0]["rows"]
+        rows = next(r["results"]["rows"] for r in records if r["settings"]["data"] == data)
         cells = []
         for model in MODELS:
             found = _results(records, data, model)
             rmse, nll = (np.mean([one[key] for one in found]) if found else math.nan for key in ("rmse", "nll"))
-            cells.append(f"{rmse:.4f} / {nll:.2f}".replace("-", "−") if found else NOTHING)
+            cells.append(f"{rmse:.4f} / {nll:.2f} ({len(found)})".replace("-", "−") if found else NOTHING)
         lines.append([data, f"{rows:,}", *cells])
-    return markdown(["RMSE / NLL", "rows", *MODELS.values()], lines)
+    return markdown(["RMSE / NLL (splits)", "rows", *MODELS.values()], lines)
 
 
 def _sorted(records: Sequence[Record]) -> list[Record]:
