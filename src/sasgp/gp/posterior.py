@@ -199,7 +199,7 @@ class Posterior(GaussianProcess):
         return len(self.mean) * self.scales.square().mean()
 
     def knowledge(self) -> Tensor:
-        """Σ_d s_d² T_dᵀT_d [M, M]: the covariance of all features, summed, is w k(z,z') − k(z,Z) of this times k(Z,z')."""
+        """C = Σ_d s_d² T_dᵀT_d [M, M], with which Σ_d cov(f_d(z), f_d(z')) = Σ_d s_d² k(z,z') − k(z,Z) C k(Z,z')."""
         return self.total_scale * (self.root.T @ self.root)
 
     @torch.no_grad()

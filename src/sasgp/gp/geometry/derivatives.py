@@ -1,6 +1,6 @@
 """Derivatives of a kernel k(z, z') in both of its arguments, which the geometry of its functions is made of.
 
-RBF, Matérn-3/2 and Matérn-5/2 are functions of u = Σ_q (z_q − z'_q)² / ℓ_q², with φ(u) = k and d_q = (z_q − z'_q) / ℓ_q²:
+RBF, Matérn-3/2 and Matérn-5/2 are functions φ(u) of u = Σ_q (z_q − z'_q)² / ℓ_q². With d_q = (z_q − z'_q) / ℓ_q²,
 
     ∂k/∂z_q = 2 φ′ d_q = −∂k/∂z'_q          ∂²k/∂z_q∂z'_p = −4 φ″ d_q d_p − 2 φ′ δ_qp / ℓ_q²
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from sasgp.errors import InputError
 from sasgp.gp.kernels import units_of
 
-__all__ = ["Derivatives", "check_differentiable", "derivatives", "prior_squares"]
+__all__ = ["Derivatives", "check_differentiable", "derivatives"]
 
 TINY = 1e-150  # instead of a distance of 0, by which a product with 0 is divided
 OFFSET = 1e-5  # in lengthscales, from points at which autograd meets the norm of 0
@@ -48,13 +48,6 @@ def derivatives(kernel: Kernel, Z: Tensor, W: Tensor, *, mixed: bool = False) ->
     E = torch.eye(Z.shape[-1], dtype=Z.dtype, device=Z.device)[dims]  # [q, Q]
     second = None if found.mixed is None else E.T @ found.mixed @ E
     return Derivatives(found.k, found.left @ E, found.right @ E, second)
-
-
-def prior_squares(kernel: Kernel, Z: Tensor, W: Tensor) -> Tensor:
-    """E (f(z) − f(w))² [n] under the prior, for pairs of points Z and W [n, Q]."""
-    # k(z, z) + k(w, w) − 2 k(z, w)
-    between = derivatives(kernel, Z, W).k
-    return kernel(Z, diag=True) + kernel(W, diag=True) - 2 * between
 
 
 def check_differentiable(kernel: Kernel, z: Tensor) -> None:
@@ -111,7 +104,8 @@ def _closed_form(kernel: Kernel, Z: Tensor, W: Tensor, mixed: bool) -> Derivativ
     """As `derivatives`, in the kernel's own dimensions."""
     if type(kernel) is ScaleKernel:  # it has taken over the active_dims of its base
         found = _closed_form(kernel.base_kernel, Z, W, mixed)
-        return Derivatives(*(None if part is None else kernel.outputscale * part for part in found))
+        s, second = kernel.outputscale, found.mixed
+        return Derivatives(s * found.k, s * found.left, s * found.right, None if second is None else s * second)
     if isinstance(kernel, AdditiveKernel | ProductKernel):
         first, *rest = (derivatives(part, Z, W, mixed=mixed) for part in kernel.kernels)
         join = _sum if isinstance(kernel, AdditiveKernel) else _product
@@ -157,7 +151,7 @@ def _product(a: Derivatives, b: Derivatives) -> Derivatives:
 def _by_autograd(kernel: Kernel, Z: Tensor, W: Tensor, offset: float, mixed: bool) -> Derivatives:
     """As `derivatives`, for any kernel."""
     Q = Z.shape[-1]
-    shape = torch.broadcast_shapes(Z.shape, W.shape)
+    shape = torch.broadcast_shapes(Z.shape, W.shape)  # type: ignore[no-untyped-call]
     Z, W = (points.detach().expand(shape).reshape(-1, Q) for points in (Z, W))
     k, left, right, _ = _gradients(kernel, Z, W, mixed=False)
     second = None
@@ -165,22 +159,19 @@ def _by_autograd(kernel: Kernel, Z: Tensor, W: Tensor, offset: float, mixed: boo
         # Where z = z', a kernel of ‖z − z'‖ has no derivative for autograd. The mean over both sides of z' has an error
         # of the second order in the offset.
         h = offset / math.sqrt(Q) * units_of(kernel, Q).to(Z)
-        one, other = (_gradients(kernel, Z, W + side * h, mixed=True)[3] for side in (1, -1))
-        assert one is not None and other is not None
-        second = (0.5 * (one + other)).reshape(*shape, Q)
+        sides = [_gradients(kernel, Z, W + side * h)[3] for side in (1, -1)]
+        second = (0.5 * (sides[0] + sides[1])).reshape(*shape, Q)
     return Derivatives(k.reshape(shape[:-1]), left.reshape(shape), right.reshape(shape), second)
 
 
-def _gradients(
-    kernel: Kernel, Z: Tensor, W: Tensor, *, mixed: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+def _gradients(kernel: Kernel, Z: Tensor, W: Tensor, *, mixed: bool = True) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The kernel between pairs of points [n, Q] [n], its derivatives [n, Q], and if asked for [n, Q, Q]."""
     with torch.enable_grad():
         Z, W = Z.clone().requires_grad_(), W.clone().requires_grad_()
         nothing = 0 * (Z + W)  # a kernel that does not depend on its arguments has derivatives, too
         k = kernel(Z, W, diag=True) + nothing.sum(1)
         left, right = torch.autograd.grad(k.sum(), (Z, W), create_graph=mixed)
-        second = None
-        if mixed:
-            rows = (left + nothing).sum(0)
-            second = torch.stack([torch.autograd.grad(row, W, retain_graph=True)[0] for row in rows], 1)
-    return k.detach(), left.detach(), right.detach(), second
+        rows = (left + nothing).sum(0) if mixed else ()
+        second = [torch.autograd.grad(row, W, retain_graph=True)[0] for row in rows]
+    found = torch.stack(second, 1) if mixed else left.new_empty(0)
+    return k.detach(), left.detach(), right.detach(), found

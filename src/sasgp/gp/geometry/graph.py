@@ -1,9 +1,9 @@
 """Shortest paths over a graph in the latent space: distances between many points, and the start of a geodesic.
 
-In one or two dimensions the nodes are a grid, finer than the kernel's lengthscale, with edges in many directions. In
-more dimensions they are the decoder's positions, with edges between near ones. Points that are asked about are joined
-to the nodes next to them, and to each other if they are near. They lead nowhere else, so the distance of two points
-does not depend on the others.
+In one or two dimensions the nodes are a grid, finer than the kernel's lengthscale. In more dimensions they are the
+decoder's positions. A node has edges to those around it that are nearest in the metric: along a valley they are long,
+and follow its direction closely. Points that are asked about are joined to the nodes next to them, and to each other if
+they are near. They lead nowhere else, so the distance of two points does not depend on the others.
 """
 
 import math
@@ -16,17 +16,18 @@ from scipy.sparse.csgraph import dijkstra, minimum_spanning_tree
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from sasgp.data.blocks import slices
 from sasgp.gp.geometry.metric import Geometry
 
 __all__ = ["Graph"]
 
 SPACING = 0.25  # of the grid, in lengthscales
 FEWEST, MOST = 40, 20_000  # nodes along its longer side at least, and in all at most
-WORK = 1e10  # operations that the grid may take: P² per node
-REACH = 2  # of the grid's edges, in nodes along each axis: 16 directions
+WORK = 5e9  # operations that the grid may take: P² per node
+REACH = 6  # of the grid's edges, in nodes along each axis
+DIRECTIONS = 10  # and their opposites, in which a node of the grid has edges: the shortest ones
 NEIGHBOURS = 12  # of a position
-JOINED = 8  # nodes that a point is joined to
+AROUND, JOINED = 60, 8  # nodes around a point, and those of them that it is joined to
+PART = 0.75  # of an edge on which the metric is taken at two points, in lengthscales at most
 SOURCES = 64  # points from which paths are searched for together
 
 
@@ -81,10 +82,9 @@ class Graph:
 
     def _joined(self, Z: Tensor) -> tuple[Tensor, Tensor]:
         """The nodes [M, J] that points Z [M, Q] are joined to, and how far they are."""
-        _, index = self.tree.query(self._scaled(Z), k=range(1, min(JOINED, len(self.nodes)) + 1))
-        nodes = torch.from_numpy(index).to(Z.device)
+        nodes = _nearest(self.geometry, self.tree, self.nodes, Z, JOINED)
         J = nodes.shape[1]
-        lengths = self.geometry.segments(Z.repeat_interleave(J, 0), self.nodes[nodes.reshape(-1)])
+        lengths = self.geometry.segments(Z.repeat_interleave(J, 0), self.nodes[nodes.reshape(-1)], PART)
         return nodes, lengths.reshape(-1, J)
 
     def _with_points(self, Z0: Tensor, Z1: Tensor, ends: tuple[Tensor, Tensor]) -> Any:
@@ -102,7 +102,7 @@ class Graph:
         J = starts[0].shape[1]
         rows = [torch.arange(M0).repeat_interleave(J), M0 + M1 + ends[0].reshape(-1).cpu(), i]
         columns = [M0 + M1 + starts[0].reshape(-1).cpu(), M0 + torch.arange(M1).repeat_interleave(J), M0 + j]
-        lengths = [starts[1].reshape(-1), ends[1].reshape(-1), self.geometry.segments(Z0[i], Z1[j])]
+        lengths = [starts[1].reshape(-1), ends[1].reshape(-1), self.geometry.segments(Z0[i], Z1[j], PART)]
         row, column = (torch.cat(part) for part in (rows, columns))
         # An edge of length 0 would be none
         length = torch.cat(lengths).clamp_min(torch.finfo(torch.float64).tiny)
@@ -122,19 +122,17 @@ def _grid(geometry: Geometry) -> tuple[Tensor, Any, float]:
     axes = [torch.arange(float(a), float(b) + spacing, spacing).to(U) for a, b in zip(low, high, strict=True)]
     nodes = torch.cartesian_prod(*axes).reshape(-1, Q) * geometry.units
     shape = [len(axis) for axis in axes]
-    index = torch.arange(len(nodes)).reshape(shape)
-    G = geometry.metric(nodes)
+    offsets = _directions(Q)
+    steps = torch.tensor(offsets).to(U) * spacing * geometry.units  # [O, Q]
+    squares = torch.einsum("oi,nij,oj->on", steps, geometry.metric(nodes), steps).clamp_min(0)  # [O, N]
+    shortest = squares.argsort(0).argsort(0) < DIRECTIONS
     rows, columns, lengths = [], [], []
-    for offset in _directions(Q):
-        step = torch.tensor(offset).to(U) * spacing * geometry.units
-        speed = ((G @ step) @ step).clamp_min(0).sqrt()
-        # Nodes that have a node at this offset
-        first = index[tuple(slice(max(0, -o), n - max(0, o)) for o, n in zip(offset, shape, strict=True))].reshape(-1)
-        second = index[tuple(slice(max(0, o), n - max(0, -o)) for o, n in zip(offset, shape, strict=True))].reshape(-1)
+    for offset, square, chosen in zip(offsets, squares.sqrt(), shortest, strict=True):
+        first, second, length = _edges(offset, square, chosen, shape)
         rows.append(first)
         columns.append(second)
-        lengths.append(0.5 * (speed[first] + speed[second]))
-    return nodes, _sparse(rows, columns, lengths, len(nodes)), 2 * REACH * spacing
+        lengths.append(length)
+    return nodes, _sparse(rows, columns, lengths, len(nodes)), 1.0
 
 
 def _directions(Q: int) -> list[tuple[int, ...]]:
@@ -143,19 +141,57 @@ def _directions(Q: int) -> list[tuple[int, ...]]:
     return [offset for offset in steps if math.gcd(*offset) == 1 and offset > (0,) * Q]
 
 
+def _edges(
+    offset: tuple[int, ...], speed: Tensor, chosen: Tensor, shape: list[int]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The edges [E] of a grid with one offset: where they start and end, and their lengths.
+
+    `speed` [N] is √(ΔᵀGΔ) of the offset at each node. Between nodes it is interpolated.
+    """
+    index = torch.arange(len(speed)).reshape(shape)
+    inside = tuple(slice(max(0, -o), n - max(0, o)) for o, n in zip(offset, shape, strict=True))
+    first = index[inside].reshape(-1)
+    strides = index.stride()
+
+    def moved(places: list[int]) -> int:
+        return sum(place * stride for place, stride in zip(places, strides, strict=True))
+
+    last = first + moved(list(offset))
+    keep = chosen[first] | chosen[last]
+    first, last = first[keep], last[keep]
+    # Along the longest axis every step leads to a node; along the other it may lead between two
+    L = max(map(abs, offset))
+    total = 0.5 * (speed[first] + speed[last])
+    for step in range(1, L):
+        exact = [o * step / L for o in offset]
+        low, high = [math.floor(x) for x in exact], [math.ceil(x) for x in exact]
+        share = max(x - l for x, l in zip(exact, low, strict=True))
+        total = total + (1 - share) * speed[first + moved(low)] + share * speed[first + moved(high)]
+    return first, last, total / L
+
+
 def _positions(geometry: Geometry) -> tuple[Tensor, Any, float]:
-    """The positions, each joined to the nearest others, and all connected: nodes [N, Q], edges and reach."""
+    """The positions, each joined to those around it, and all connected: nodes [N, Q], edges and reach."""
     U, N = geometry.U, len(geometry.U)
     places = (U / geometry.units).numpy(force=True)
     k = min(NEIGHBOURS + 1, N)
-    distances, index = cKDTree(places).query(places, k=range(1, k + 1))
-    rows, columns = torch.arange(N).repeat_interleave(k), torch.from_numpy(index).reshape(-1)
-    tree = minimum_spanning_tree(torch.cdist(*[torch.from_numpy(places)] * 2).numpy()).tocoo()
-    pairs = torch.stack([torch.cat([rows, torch.from_numpy(tree.row)]), torch.cat([columns, torch.from_numpy(tree.col)])])
-    pairs = pairs.sort(0).values.unique(dim=1)
+    near = _nearest(geometry, cKDTree(places), U, U, k)  # with the position itself
+    tree = minimum_spanning_tree(torch.cdist(U / geometry.units, U / geometry.units).numpy(force=True)).tocoo()
+    connecting = torch.stack([torch.from_numpy(end).long() for end in (tree.row, tree.col)])
+    joined = torch.stack([torch.arange(N).repeat_interleave(k), near.reshape(-1).cpu()])
+    pairs = torch.cat([joined, connecting], 1).sort(0).values.unique(dim=1)  # type: ignore[no-untyped-call]
     i, j = pairs[:, pairs[0] < pairs[1]]
-    lengths = torch.cat([geometry.segments(U[i[part]], U[j[part]]) for part in slices(len(i), len(U))])
-    return U, _sparse([i], [j], [lengths], N), float(torch.from_numpy(distances)[:, -1].median())
+    edges = _sparse([i], [j], [geometry.segments(U[i], U[j], PART)], N)
+    return U, edges, float(((U[i] - U[j]) / geometry.units).norm(dim=1).median())
+
+
+def _nearest(geometry: Geometry, tree: Any, nodes: Tensor, Z: Tensor, k: int) -> Tensor:
+    """Of the nodes around each of Z [M, Q] those that are nearest in the metric at Z, [M, k]."""
+    scaled = (Z / geometry.units).numpy(force=True)
+    around = torch.from_numpy(tree.query(scaled, k=range(1, min(AROUND, len(nodes)) + 1))[1]).to(Z.device)  # [M, A]
+    step = nodes[around] - Z[:, None]
+    squares = torch.einsum("mai,mij,maj->ma", step, geometry.metric(Z), step)
+    return around.gather(1, squares.argsort(1)[:, :k])
 
 
 def _sparse(rows: list[Tensor], columns: list[Tensor], lengths: list[Tensor], N: int) -> Any:

@@ -1,8 +1,8 @@
 """Distances in the space of the data, measured in the latent space of a decoder.
 
-The decoder's function f is random, so a curve in the latent space is a curve of random vectors f(z), whose squared
-distances are expected ones. With α, w = Σ_d s_d² and the knowledge C = Σ_d s_d² T_dᵀT_d of the data (`gp.posterior`), one
-matrix B = ααᵀ − C of the size of the positions gives all of them:
+The decoder's function f is random, so a curve in the latent space is a curve of random vectors f(z), and squared
+distances between them are expected ones. With α and T_d of `Posterior`, w = Σ_d s_d² and C = Σ_d s_d² T_dᵀT_d, one
+matrix B = ααᵀ − C gives all of them:
 
     E‖f(z) − f(z')‖² = δᵀ B δ + w [k(z,z) + k(z',z') − 2 k(z,z')]          δ = k(U, z) − k(U, z')
     G(z) = E[JᵀJ] = ∂k(z,U) B ∂k(U,z) + w ∂∂′k(z,z)                        J = ∂f/∂z
@@ -11,17 +11,20 @@ G is the expected metric (Tosi, Hauberg, Vellido & Lawrence, 2014). Far from the
 shortest paths stay where the data are. Noise of observations is not part of f and does not enter.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
 from sasgp.data.blocks import slices
-from sasgp.gp.geometry.derivatives import check_differentiable, derivatives, prior_squares
+from sasgp.gp.geometry.derivatives import check_differentiable, derivatives
 from sasgp.gp.kernels import units_of
 from sasgp.gp.posterior import Posterior
 
 __all__ = ["Geometry"]
 
-STEP = 0.25  # longest step along a line whose length is measured, in lengthscales
+PART = 0.25  # of a line on which the metric is taken at two points, in lengthscales at most
+CACHED = 8  # blocks are smaller by this factor: derivatives that stay in the processor's cache take half of the time
 
 
 class Geometry:
@@ -80,7 +83,7 @@ class Geometry:
         """G(z) [M, Q, Q] at each of Z [M, Q], in squared units of the data."""
         Z = Z.double()
         G = Z.new_empty(*Z.shape, Z.shape[1])
-        for block in slices(len(Z), Z.shape[1] * len(self.U)):
+        for block in slices(len(Z), CACHED * Z.shape[1] * len(self.U)):
             _, dK = self.slopes(Z[block])
             G[block] = dK @ self.B @ dK.mT + self.prior_metric(Z[block])
         return G
@@ -91,38 +94,25 @@ class Geometry:
 
     # ------------------------------------------------------------------------------------------------ along lines
 
-    @torch.no_grad()
-    def chords(self, Z: Tensor) -> Tensor:
-        """√E‖f(z_i) − f(z_i+1)‖² between neighbours on paths Z [R, n, Q]: [R, n − 1]."""
-        R, n, Q = Z.shape
-        found = Z.new_empty(R, n - 1)
-        for block in slices(R, n * Q * len(self.U)):
-            part = Z[block]
-            K = derivatives(self.kernel, part.reshape(-1, 1, Q), self.U).k.reshape(*part.shape[:2], -1)
-            delta = K[:, 1:] - K[:, :-1]  # [R, n − 1, P]
-            prior = prior_squares(self.kernel, part[:, 1:].reshape(-1, Q), part[:, :-1].reshape(-1, Q))
-            squares = ((delta @ self.B) * delta).sum(2) + self.w * prior.reshape(-1, n - 1)
-            found[block] = squares.clamp_min(0).sqrt()
-        return found
-
-    def segments(self, Z: Tensor, W: Tensor) -> Tensor:
-        """Lengths [E] of the straight lines from Z [E, Q] to W [E, Q]."""
-        Z, W = Z.double(), W.double()
-        steps = ((W - Z) / self.units).norm(dim=1) / STEP
-        # A power of two, so that many lines have the same number of steps
-        steps = 2 ** steps.clamp_min(2).log2().ceil().long()
+    def segments(self, Z: Tensor, W: Tensor, part: float = PART) -> Tensor:
+        """Lengths [E] of the straight lines from Z [E, Q] to W [E, Q]: ∫ √(żᵀ G ż) dt, from parts as long as `part`."""
+        Z, step = Z.double(), W.double() - Z.double()
+        parts = ((step / self.units).norm(dim=1) / part).clamp_min(1)
+        parts = 2 ** parts.log2().ceil().long()  # a power of two, so that many lines are cut into the same number
         found = Z.new_empty(len(Z))
-        for n in steps.unique().tolist():  # type: ignore[no-untyped-call]
-            chosen = steps == n
-            t = torch.linspace(0, 1, n + 1, dtype=Z.dtype, device=Z.device)[:, None]
-            line = Z[chosen, None] + t * (W - Z)[chosen, None]  # [e, n + 1, Q]
-            # Chords cut corners by an amount that grows with the square of the step: Richardson's extrapolation
-            fine, coarse = self.chords(line).sum(1), self.chords(line[:, ::2]).sum(1)
-            found[chosen] = fine + (fine - coarse) / 3
+        for n in parts.unique().tolist():
+            chosen = parts == n
+            # Gauss's rule with two points in each part
+            middle = torch.arange(n, dtype=Z.dtype, device=Z.device)[:, None] + 0.5
+            t = ((middle + middle.new_tensor([-0.5, 0.5]) / math.sqrt(3)) / n).reshape(-1, 1)  # [2n, 1]
+            v = step[chosen, None]  # [e, 1, Q]
+            G = self.metric((Z[chosen, None] + t * v).reshape(-1, Z.shape[1]))  # [e · 2n, Q, Q]
+            v = v.expand(-1, 2 * n, -1).reshape(len(G), -1, 1)
+            found[chosen] = (v.mT @ G @ v).clamp_min(0).sqrt().reshape(-1, 2 * n).mean(1)
         return found
 
     def length(self, paths: Tensor) -> Tensor:
-        """Lengths [R] of paths [R, n, Q] of straight lines in the latent space: ∫ √(żᵀ G ż) dt."""
+        """Lengths [R] of paths [R, n, Q], which are straight between their points."""
         R, n, Q = paths.shape
         return self.segments(paths[:, :-1].reshape(-1, Q), paths[:, 1:].reshape(-1, Q)).reshape(R, n - 1).sum(1)
 

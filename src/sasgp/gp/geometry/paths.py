@@ -3,7 +3,7 @@
 A path with fixed ends is moved until its energy Σ_i E‖f(z_i+1) − f(z_i)‖² is least, which makes it short and its speed
 constant. With Ḡ_i the mean metric of step i, the energy is nearly Σ_i Δ_iᵀ Ḡ_i Δ_i. Its matrix of second derivatives is
 then block tridiagonal, and a damped Newton step costs little more than the gradient. It starts from the shortest path
-over a graph and from the straight line; the shorter result is kept, and the straight line if none is shorter.
+over a graph, and the straight line is kept if that is shorter.
 """
 
 import torch
@@ -15,10 +15,10 @@ from sasgp.gp.geometry.metric import Geometry
 
 __all__ = ["geodesics", "relax", "resample"]
 
-INNER = (64, 128, 256)  # points of a path while it is moved, the fewest that leave steps of at most:
-LONGEST = 0.4  # lengthscales
+INNER = (32, 64, 128, 256)  # points of a path while it is moved
+LONGEST = 0.4  # of its steps, in lengthscales; the fewest points are taken that leave no longer ones
 STEPS = 60  # at most
-ENOUGH = 1e-5  # relative decrease of the energy in a step, with which a path is finished
+ENOUGH = 3e-5  # relative change of the energy in a step, with which a path is finished
 STUCK = 1e6  # damping with which it is given up
 GUARDED = 20  # points from which on a path is compared with the straight line as it is returned
 
@@ -54,22 +54,20 @@ def _inner_points(geometry: Geometry, route: Tensor) -> int:
 
 
 def _shortest(geometry: Geometry, routes: list[Tensor], m: int, n: int) -> Tensor:
-    """The shortest of what is found from routes over the graph and from straight lines, with n points each."""
-    straight = torch.stack([route[[0, -1]] for route in routes])
-    starts = [resample(geometry, route[None], m) for route in routes]
-    found = relax(geometry, torch.cat([*starts, resample(geometry, straight, m)]))
-    candidates = torch.stack([*found.chunk(2), resample(geometry, straight, m)])  # [3, R, m, Q]
-    lengths = torch.stack([geometry.length(one) for one in candidates])
-    best = candidates[lengths.argmin(0), torch.arange(len(routes))]
-    path = resample(geometry, best, n)
+    """What routes over the graph become when they are moved, or straight lines where these are shorter: [R, n, Q]."""
+    straight = resample(geometry, torch.stack([route[[0, -1]] for route in routes]), m)
+    path = relax(geometry, torch.cat([resample(geometry, route[None], m) for route in routes]))
+    limit = geometry.length(straight)
+    path = torch.where((geometry.length(path) < limit)[:, None, None], path, straight)
+    found = resample(geometry, path, n)
     if n >= GUARDED:  # straight lines between few points may be longer than the path that they lie on
-        worse = geometry.length(path) > geometry.length(straight)
-        path[worse] = resample(geometry, straight[worse], n)
-    return path
+        worse = geometry.length(found) > limit
+        found[worse] = resample(geometry, straight[worse], n)
+    return found
 
 
 def resample(geometry: Geometry, paths: Tensor, n: int) -> Tensor:
-    """n points [R, n, Q] on paths [R, m, Q], in steps of equal length."""
+    """Points [R, n, Q] on paths [R, m, Q], in n − 1 steps of equal length."""
     R, m, Q = paths.shape
     done = geometry.segments(paths[:, :-1].reshape(-1, Q), paths[:, 1:].reshape(-1, Q)).reshape(R, m - 1).cumsum(1)
     done = torch.cat([done.new_zeros(R, 1), done], 1)  # [R, m]
@@ -90,14 +88,14 @@ def relax(geometry: Geometry, paths: Tensor) -> Tensor:
     """Paths [R, m, Q] with the same ends and the least energy that damped Newton steps lead to."""
     paths = paths.clone()
     energy, gradient, G = geometry.energy(paths)
-    damping = torch.full_like(energy, 1e-2)
+    damping = torch.full_like(energy, 1e-3)
     active = torch.arange(len(paths), device=paths.device)
     for _ in range(STEPS):
         proposal = paths[active]
         proposal[:, 1:-1] -= _newton_step(G, gradient, damping)
         found, new_gradient, new_G = geometry.energy(proposal)
         better = found < energy
-        finished = (better & (energy - found <= ENOUGH * energy)) | (damping > STUCK)
+        finished = ((energy - found).abs() <= ENOUGH * energy) | (damping > STUCK)
         paths[active[better]] = proposal[better]
         damping = torch.where(better, damping / 4, damping * 8)
         for old, new in ((energy, found), (gradient, new_gradient), (G, new_G)):
@@ -116,7 +114,8 @@ def _newton_step(G: Tensor, gradient: Tensor, damping: Tensor) -> Tensor:
     D = (1 + damping[:, None, None, None]) * (mean[:, 1:] + mean[:, :-1])  # [R, m − 2, Q, Q]
     g, n = gradient[:, 1:-1, :, None], D.shape[1]
     # Forwards: row i loses its left neighbour
-    C, y = [], []
+    C: list[Tensor] = []
+    y: list[Tensor] = []
     for i in range(n):
         E = -mean[:, i] if i else None  # couples i − 1 and i
         A = D[:, i] if E is None else D[:, i] - E @ C[-1]

@@ -1,0 +1,281 @@
+"""The metric against finite differences and autograd; geodesics against surfaces whose geodesics are known."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import (
+    CosineKernel,
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    PiecewisePolynomialKernel,
+    RBFKernel,
+    RQKernel,
+    ScaleKernel,
+)
+from oracles import assert_close
+
+from sasgp.errors import InputError
+from sasgp.gp.geometry import Geometry, Graph, geodesics
+from sasgp.gp.geometry import derivatives as calculus
+from sasgp.gp.masked_sums import PatternSums
+from sasgp.gp.row_sums import RowSums, condition
+
+DOUBLE = torch.float64
+NOISE = torch.tensor(0.05, dtype=DOUBLE)
+N, D, Q = 25, 6, 3
+
+
+def scaled(base, amplitude=1.7):
+    kernel = ScaleKernel(base)
+    kernel.outputscale = amplitude
+    return kernel
+
+
+def with_lengths(base, *lengths):
+    base.lengthscale = torch.tensor(lengths)
+    return base
+
+
+def with_period(base, length):
+    base.period_length = length
+    return base
+
+
+KERNELS = {
+    "rbf": lambda: scaled(with_lengths(RBFKernel(), 0.8)),
+    "rbf-ard": lambda: scaled(with_lengths(RBFKernel(ard_num_dims=Q), 0.6, 0.9, 1.3)),
+    "matern32": lambda: scaled(with_lengths(MaternKernel(nu=1.5), 0.8)),
+    "matern52": lambda: scaled(with_lengths(MaternKernel(nu=2.5, ard_num_dims=Q), 0.6, 0.9, 1.3)),
+    "sum": lambda: scaled(RBFKernel(), 0.4) + scaled(with_lengths(MaternKernel(nu=2.5), 0.7)),
+    "product": lambda: scaled(scaled(MaternKernel(nu=1.5)) * with_lengths(RBFKernel(), 0.9)),
+    "some dimensions": lambda: scaled(RBFKernel(active_dims=(0, 2))) + scaled(MaternKernel(nu=2.5, active_dims=(1,))),
+    "sum of products": lambda: scaled(RBFKernel()) * MaternKernel(nu=2.5) + with_lengths(RBFKernel(), 0.7),
+    # By autograd, alone and as parts
+    "rational quadratic": lambda: scaled(RQKernel()),
+    "linear times rbf": lambda: LinearKernel() * scaled(with_lengths(RBFKernel(), 0.8)),
+    "linear plus rbf": lambda: LinearKernel(active_dims=(1, 2)) + scaled(RBFKernel()),
+    "periodic": lambda: scaled(with_period(PeriodicKernel(), 5.0)),
+    "cosine": lambda: with_period(CosineKernel(active_dims=(0,)), 3.0) * RBFKernel(),
+}
+NAMED = list(KERNELS)[:8]
+
+
+def draw(rng, *shape):
+    return torch.randn(shape, generator=rng, dtype=DOUBLE)
+
+
+def posterior(name, rng, scales=None):
+    Z = draw(rng, N, Q)
+    X = torch.sin(Z @ draw(rng, Q, D)) + 0.1 * draw(rng, N, D)
+    return condition(KERNELS[name]().double(), NOISE, Z, X, X.mean(0), scales)
+
+
+def expected_square(gp, a, b):
+    """E‖f(a) − f(b)‖² from the decoder's own mean and the joint covariance that it samples with."""
+    at = torch.stack([a, b])
+    mean, _ = gp._moments(at)
+    V = gp.kernel(at, gp.Z).to_dense() @ gp.root.T
+    C = gp.kernel(at).to_dense() - V @ V.T
+    scales = gp.scales.square().expand(D).sum()
+    return float((mean[0] - mean[1]).square().sum() + scales * (C[0, 0] + C[1, 1] - 2 * C[0, 1]))
+
+
+def derivative_square(gp, z, v, h=0.04, levels=5):
+    """The limit of E‖f(z + hv) − f(z − hv)‖² / 4h² for h → 0, by extrapolation of a polynomial in h."""
+    steps = [h / 2**i for i in range(levels)]
+    table = [expected_square(gp, z + s * v, z - s * v) / (4 * s**2) for s in steps]
+    for order in range(1, levels):  # Neville's scheme at h = 0
+        table = [(2**order * b - a) / (2**order - 1) for a, b in zip(table, table[1:], strict=False)]
+    return table[0]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("with_scales", [False, True], ids=["one scale", "scales"])
+def test_metric_is_the_limit_of_expected_squares(name, with_scales, rng):
+    gp = posterior(name, rng, draw(rng, D).exp() if with_scales else None)
+    Z = draw(rng, 3, Q)
+    G = Geometry(gp).metric(Z)
+    assert_close(G, G.mT, 1e-12)
+    # vᵀGv in six directions decides a symmetric 3×3 matrix
+    eye = torch.eye(Q, dtype=DOUBLE)
+    directions = [*eye, eye[0] + eye[1], eye[0] - eye[2], eye[1] + eye[2]]
+    for z, g in zip(Z, G, strict=True):
+        expected = [derivative_square(gp, z, v) for v in directions]
+        assert_close(torch.stack([v @ g @ v for v in directions]), expected, 1e-6)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_jacobian_is_that_of_autograd(name, rng):
+    # E[J] of the decoder's mean. Σ_J from G = E[J]ᵀE[J] + Σ_d s_d² Σ_J, whose other parts are known
+    gp = posterior(name, rng, draw(rng, D).exp())
+    Z = draw(rng, 4, Q)
+    J, covariance = Geometry(gp).jacobian(Z)
+    expected = torch.stack([torch.autograd.functional.jacobian(lambda z: gp._moments(z[None])[0][0], z) for z in Z])
+    assert_close(J, expected, 1e-8)
+    assert_close(Geometry(gp).metric(Z), J.mT @ J + gp.scales.square().sum() * covariance, 1e-8)
+    assert (torch.linalg.eigvalsh(covariance) > -1e-9).all()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_derivatives_are_those_of_autograd(name, rng):
+    kernel = KERNELS[name]().double().requires_grad_(False)
+    Z, W = draw(rng, 5, Q), draw(rng, 5, Q)
+    found = calculus.derivatives(kernel, Z, W, mixed=True)
+    k = lambda z, w: kernel(z[None], w[None], diag=True)[0]  # noqa: E731
+    for i in range(5):
+        left, right = torch.autograd.functional.jacobian(k, (Z[i], W[i]))
+        (_, mixed), _ = torch.autograd.functional.hessian(k, (Z[i], W[i]))
+        assert_close(found.k[i], k(Z[i], W[i]), 1e-10)
+        assert_close(found.left[i], left, 1e-8)
+        assert_close(found.right[i], right, 1e-8)
+        assert_close(found.mixed[i], mixed, 1e-7)
+    # Every point with every other
+    crossed = calculus.derivatives(kernel, Z[:, None], W)
+    assert_close(crossed.k, kernel(Z, W).to_dense(), 1e-7)
+    assert_close(crossed.left.diagonal().T, found.left, 1e-12)
+
+
+@pytest.mark.parametrize("base", [lambda: MaternKernel(nu=0.5), lambda: PiecewisePolynomialKernel(q=0)])
+@pytest.mark.parametrize("inside", [scaled, lambda base: scaled(base) + RBFKernel(), lambda base: base * RBFKernel()])
+def test_a_kernel_without_derivatives_is_named(base, inside, rng):
+    gp = condition(inside(base()).double(), NOISE, draw(rng, N, Q), draw(rng, N, D), torch.zeros(D, dtype=DOUBLE))
+    with pytest.raises(InputError, match=r"Matérn-1/2 is such a kernel"):
+        Geometry(gp)
+
+
+def test_features_that_miss_other_rows_add_up(rng):
+    # The metric of independent functions side by side is the sum of their metrics
+    Z, X = draw(rng, N, Q), draw(rng, N, D)
+    X = torch.where(torch.rand(N, D, generator=rng) < 0.4, torch.nan, X)
+    X[:, 3] = torch.where(X[:, 0].isnan(), torch.nan, Z[:, 1])  # the same rows as feature 0
+    kernel, scales = KERNELS["rbf"]().double(), draw(rng, D).exp()
+    sums = PatternSums(kernel, Z, D)
+    sums.add(X / scales, Z)
+    together = Geometry(sums.posterior(NOISE, torch.zeros(D, dtype=DOUBLE), scales))
+    at = draw(rng, 4, Q)
+    total = torch.zeros(4, Q, Q, dtype=DOUBLE)
+    for d in range(D):
+        seen = ~X[:, d].isnan()
+        one = condition(kernel, NOISE, Z[seen], X[seen, d : d + 1] / scales[d], torch.zeros(1, dtype=DOUBLE))
+        total += scales[d].square() * Geometry(one).metric(at)
+    assert_close(together.metric(at), total, 1e-7)
+
+
+def test_all_rows_through_few_positions(rng):
+    # A decoder from sums is no other class: its metric is the limit of expected squares, too
+    Z, X = draw(rng, 200, Q), draw(rng, 200, D)
+    sums = RowSums(KERNELS["matern52"]().double(), Z[:30], D)
+    sums.add(X, Z)
+    gp = sums.posterior(NOISE, torch.zeros(D, dtype=DOUBLE))
+    v = draw(rng, Q)
+    assert_close(v @ Geometry(gp).metric(Z[40:41])[0] @ v, derivative_square(gp, Z[40], v), 1e-6)
+
+
+def test_volume_is_the_root_of_the_determinant(rng):
+    geometry = Geometry(posterior("rbf", rng))
+    Z = draw(rng, 5, Q)
+    # Volume of the parallelepiped that E[JᵀJ] spans, by its eigenvalues
+    assert_close(geometry.volume(Z), torch.linalg.eigvalsh(geometry.metric(Z)).prod(1).sqrt(), 1e-10)
+
+
+@pytest.mark.parametrize("name", ["rbf", "matern32", "linear plus rbf"])
+def test_length_is_the_integral_of_speed(name, rng):
+    geometry = Geometry(posterior(name, rng))
+    a, b = draw(rng, 2, Q)
+    # ∫ √(vᵀ G v) dt with v = b − a, by the midpoint rule
+    t = (torch.arange(4000, dtype=DOUBLE)[:, None] + 0.5) / 4000
+    speed = ((geometry.metric(a + t * (b - a)) @ (b - a)) @ (b - a)).sqrt()
+    assert_close(geometry.segments(a[None], b[None])[0], speed.mean(), 3e-4)
+    # Two legs of a path add up, whatever their numbers of steps
+    middle = a + 0.3 * (b - a)
+    assert_close(geometry.length(torch.stack([a, middle, b])[None]), geometry.length(torch.stack([a, b])[None]), 3e-4)
+
+
+@pytest.mark.parametrize("name", ["rbf", "matern32", "product", "linear times rbf"])
+def test_the_gradient_of_the_energy(name, rng):
+    gp = posterior(name, rng)
+    geometry = Geometry(gp)
+    paths = draw(rng, 2, 5, Q)
+    energy, gradient, G = geometry.energy(paths)
+    squares = [[expected_square(gp, a, b) for a, b in pairwise(path)] for path in paths]
+    assert_close(energy, np.sum(squares, 1), 1e-10)
+    assert_close(G.reshape(-1, Q, Q), geometry.metric(paths.reshape(-1, Q)), 1e-10)
+    h = 1e-5
+    for i in range(5):
+        for q in range(Q):
+            step = torch.zeros_like(paths)
+            step[:, i, q] = h
+            expected = (geometry.energy(paths + step)[0] - geometry.energy(paths - step)[0]) / (2 * h)
+            assert_close(gradient[:, i, q], expected, 1e-5)
+
+
+# ---- surfaces whose geodesics are known ----
+
+
+def kernel_of(lengthscale, name=RBFKernel):
+    return scaled(with_lengths(name(), lengthscale), 1.0).double()
+
+
+def decoder(Z, X, lengthscale, noise):
+    """The exact Gaussian process given rows X at latents Z that are known; without their mean, which is 0."""
+    noise = torch.tensor(noise, dtype=DOUBLE)
+    return condition(kernel_of(lengthscale), noise, Z, X, torch.zeros(X.shape[1], dtype=DOUBLE))
+
+
+def disc(rng, n, radius):
+    """Points of a disc, uniformly."""
+    angle, r = 2 * math.pi * torch.rand(n, generator=rng), radius * torch.rand(n, generator=rng).sqrt()
+    return torch.stack([r * angle.cos(), r * angle.sin()], 1).double()
+
+
+def sphere(rng, Z):
+    """Points of the unit sphere in 20 dimensions, from their stereographic projection, which is twisted."""
+    angle = 1.5 * Z.norm(dim=1)
+    Z = torch.stack([angle.cos() * Z[:, 0] - angle.sin() * Z[:, 1], angle.sin() * Z[:, 0] + angle.cos() * Z[:, 1]], 1)
+    s = Z.square().sum(1, keepdim=True)
+    points = torch.cat([2 * Z, 1 - s], 1) / (1 + s)
+    return points @ torch.linalg.qr(draw(rng, 20, 3)).Q.T
+
+
+def roll(t, height):
+    """Points of a Swiss roll: an Archimedean spiral, and a height."""
+    return torch.stack([t * t.cos(), t * t.sin(), height], 1)
+
+
+def arc(t):
+    """Length of the spiral up to t: ∫ √(1 + t²) dt."""
+    return (t * (1 + t.square()).sqrt() + t.asinh()) / 2
+
+
+def surface(name, rng, n=200):
+    """A decoder of a surface, all its points [n, 2], and the lengths [n/2] of geodesics between the two halves."""
+    half = n // 2
+    if name == "sphere":
+        Z = disc(rng, n, 0.9)
+        X = sphere(rng, Z)
+        truth = (X[:half] * X[half:]).sum(1).clamp(-1, 1).acos()  # great circles stay in the cap
+        return Geometry(decoder(Z, X + 0.01 * draw(rng, *X.shape), 0.8, 1e-4)), Z, truth
+    t, height = (torch.rand(2, n, generator=rng, dtype=DOUBLE) * torch.tensor([[6.0], [10.0]])) + torch.tensor([[2.0], [0.0]])
+    # The chart is curved, so that straight lines in it are no geodesics of the roll, which is flat
+    Z = torch.stack([t, height / 2 + (t - 5).square() / 2], 1)
+    truth = ((arc(t[:half]) - arc(t[half:])).square() + (height[:half] - height[half:]).square()).sqrt()
+    X = roll(t, height)
+    return Geometry(decoder(Z, X + 0.05 * draw(rng, *X.shape), 2.0, 1e-4)), Z, truth
+
+
+@pytest.mark.parametrize("name", ["sphere", "roll"])
+def test_geodesics_have_the_length_of_those_of_the_surface(name, rng):
+    geometry, Z, truth = surface(name, rng)
+    graph = Graph(geometry)
+    i, j = Z.chunk(2)
+    # The graph alone, for all pairs
+    assert (graph.distances(i, j).diagonal() / truth - 1).abs().quantile(0.95) < 0.05
+    i, j, truth = i[:40], j[:40], truth[:40]
+    lengths, straight = geometry.length(geodesics(geometry, graph, i, j, 50)), geometry.segments(i, j)
+    assert (lengths / truth - 1).abs().quantile(0.95) < 0.05
+    assert (lengths <= straight * (1 + 1e-4)).all(), "the error of the integrals"
+    assert (straight / truth).quantile(0.8) > 1.05, "straight lines would do"
