@@ -30,6 +30,7 @@ def evaluate(
     refine: Refine = 0,
     neighbours: int | None = None,
     train: str | None = None,
+    geodesic: Annotated[bool, Flag] = False,
     by_column: Annotated[bool, Flag] = False,
     as_json: Json = False,
 ) -> None:
@@ -46,6 +47,9 @@ def evaluate(
     train
         The data that the model was trained on, for --neighbours. By default they are read from where the run and its
         updates found them. After an update, it is one file: the rows that the run was made from, then the new ones.
+    geodesic
+        Find neighbours also by the distance that the decoder measures in the data, beside the distance in the latent
+        space. Needs labels. Of many rows, a random thousand is measured.
     by_column
         Print also a table with the metrics of each column.
     """
@@ -55,6 +59,8 @@ def evaluate(
         estimator, run = load_model(model)
         if by_column and estimator.columns_ is None:
             raise InputError("--by-column needs a model of a table with columns of several kinds. Leave it out.")
+        if geodesic:
+            _check_geodesic(estimator, run)
         predict = _from_nearest_rows(estimator, run, neighbours, train)
         dataset = load_data(data, labels, estimator, run)
         known = run.embedding()
@@ -72,12 +78,15 @@ def evaluate(
     if accuracy:
         result |= accuracy | {"neighbours": how}
     result |= structure(seen, Z, y)
+    if geodesic:
+        result |= _by_distance(estimator, known, Z, y)
     if as_json:
         sys.stdout.write(json.dumps(result) + "\n")
     else:
+        notes = dict.fromkeys(("geodesic_knn_1", "geodesic_knn_r2_15"), result.get("geodesic_rows"))
         through = f"through the latent space, z refined in {refine} steps" if refine else THROUGH
         through += f", from the {neighbours} nearest training rows" if predict is not None else ""
-        show([(f"{len(X)} rows ({which}), {through}", metric_lines(result, {"knn_1": how, "knn_r2_15": how}))])
+        show([(f"{len(X)} rows ({which}), {through}", metric_lines(result, notes | {"knn_1": how, "knn_r2_15": how}))])
         if by_column:
             show_by_column(result)
 
@@ -115,6 +124,29 @@ def _accuracy(known: "Embedding | None", Z: Any, y: Any) -> tuple[dict[str, floa
     if trained is not None and trained.labels is not None and y is not None:
         return knn(trained.Z, tidy_labels(trained.labels), Z, y), "neighbours among the run's training rows"
     return knn_cross_validated(Z, y), "neighbours among these rows, in 5-fold cross-validation"
+
+
+def _check_geodesic(estimator: "SASGP", run: "RunFolder") -> None:
+    if not hasattr(estimator, "distance"):
+        raise InputError(
+            "--geodesic needs a Gaussian process as the decoder, which knows where it is uncertain, and "
+            f"{run.model} is a {type(estimator).__name__}. Leave it out."
+        )
+
+
+def _by_distance(estimator: "SASGP", known: "Embedding | None", Z: Any, y: Any) -> dict[str, Any]:
+    """Accuracy of neighbours by both distances, and in words of how many rows."""
+    from sasgp.evaluation import tidy_labels
+    from sasgp.evaluation.geodesic import knn_by_distance
+
+    if y is None:
+        raise InputError("--geodesic asks whether neighbours have the same label. Name the labels with --labels.")
+    trained = None if known is None else known.only("train").labelled()
+    if trained is None or trained.labels is None:
+        found, rows = knn_by_distance(estimator, Z, y)
+    else:
+        found, rows = knn_by_distance(estimator, Z, y, trained.Z, tidy_labels(trained.labels))
+    return found | {"geodesic_rows": rows}
 
 
 def _from_nearest_rows(

@@ -1,7 +1,5 @@
-"""The geometry of a decoder's latent space: `metric` measures, `graph` and `paths` find shortest paths."""
+"""The geometry of a decoder's latent space: `metric` measures, `graph` and `paths` find the shortest way."""
 
-from sasgp.gp.geometry.graph import Graph
-from sasgp.gp.geometry.metric import Geometry
-from sasgp.gp.geometry.paths import geodesics
+from sasgp.gp.geometry.space import LatentSpace
 
-__all__ = ["Geometry", "Graph", "geodesics"]
+__all__ = ["LatentSpace"]

@@ -24,7 +24,7 @@ SPACING = 0.25  # of the grid, in lengthscales
 FEWEST, MOST = 40, 20_000  # nodes along its longer side at least, and in all at most
 WORK = 5e9  # operations that the grid may take: P² per node
 REACH = 6  # of the grid's edges, in nodes along each axis
-DIRECTIONS = 10  # and their opposites, in which a node of the grid has edges: the shortest ones
+DIRECTIONS = 16  # and their opposites, in which a node of the grid has edges: the shortest ones
 NEIGHBOURS = 12  # of a position
 AROUND, JOINED = 60, 8  # nodes around a point, and those of them that it is joined to
 PART = 0.75  # of an edge on which the metric is taken at two points, in lengthscales at most
@@ -141,9 +141,7 @@ def _directions(Q: int) -> list[tuple[int, ...]]:
     return [offset for offset in steps if math.gcd(*offset) == 1 and offset > (0,) * Q]
 
 
-def _edges(
-    offset: tuple[int, ...], speed: Tensor, chosen: Tensor, shape: list[int]
-) -> tuple[Tensor, Tensor, Tensor]:
+def _edges(offset: tuple[int, ...], speed: Tensor, chosen: Tensor, shape: list[int]) -> tuple[Tensor, Tensor, Tensor]:
     """The edges [E] of a grid with one offset: where they start and end, and their lengths.
 
     `speed` [N] is √(ΔᵀGΔ) of the offset at each node. Between nodes it is interpolated.
@@ -165,7 +163,7 @@ def _edges(
     for step in range(1, L):
         exact = [o * step / L for o in offset]
         low, high = [math.floor(x) for x in exact], [math.ceil(x) for x in exact]
-        share = max(x - l for x, l in zip(exact, low, strict=True))
+        share = max(x - below for x, below in zip(exact, low, strict=True))
         total = total + (1 - share) * speed[first + moved(low)] + share * speed[first + moved(high)]
     return first, last, total / L
 
