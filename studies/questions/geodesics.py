@@ -1,0 +1,126 @@
+"""Whether geodesics help and are right: neighbours of digits by geodesic distance, known surfaces, and the time it takes.
+
+Digits: five splits into 1437 training and 360 test rows. Surfaces: 600 rows with noise of .01 in 20 dimensions, from a
+cap of the unit sphere and from a Swiss roll, on which models are trained as on any data; lengths of geodesics between
+the latents of 200 random pairs of rows are compared with the true ones. With --file RUNS, MNIST's model is
+RUNS/mnist/model.safetensors, which `sasgp fit mnist --out RUNS/mnist` leaves.
+"""
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from sasgp import SASGP
+from sasgp.data import load
+from sasgp.evaluation.geodesic import knn_by_distance
+from studies.questions.models import trained
+from studies.records import Record, Run
+from studies.tables import mean_and_deviation
+from studies.tables import table as markdown
+
+SEEDS = range(5)
+TEST_ROWS = 360
+ROWS, NOISE, FEATURES, PAIRS = 600, 0.01, 20, 200
+DIMENSIONS = (2, 5)
+SURFACES: dict[str, dict[str, Any]] = {"sphere": {"init": "pca"}, "roll": {"init": "spectral"}}
+
+
+def runs(seed: int, quick: bool) -> list[Run]:
+    """Digits in two and five dimensions, the surfaces, and MNIST for its time."""
+    epochs = {"max_epochs": 1 if quick else None}
+    digits = [Run(f"geodesics-digits-Q{Q}", {"n_components": Q, **epochs}, seed) for Q in DIMENSIONS]
+    surfaces = [Run(f"geodesics-{name}", {**own, **epochs}, seed) for name, own in SURFACES.items()]
+    return [*digits, *surfaces, *([] if quick else [Run("geodesics-mnist", {"data": "mnist"})])]
+
+
+def execute(run: Run) -> dict[str, Any]:
+    """Train and measure."""
+    name = run.name.split("-")[1]
+    if name == "mnist":
+        return times(trained("mnist", run.file, quick=False))
+    return digits(run) if name == "digits" else of_surface(name, run)
+
+
+def digits(run: Run) -> dict[str, Any]:
+    """Accuracy of neighbours by both distances, on one split."""
+    data: Any = load("digits")
+    X, y = np.concatenate([data.X, data.X_test]), np.concatenate([data.y, data.y_test])
+    order = np.random.default_rng(run.seed).permutation(len(X))
+    test, train = order[:TEST_ROWS], order[TEST_ROWS:]
+    model = SASGP(**run.settings, random_state=run.seed).fit(X[train])
+    start = perf_counter()
+    found, rows = knn_by_distance(model, model.transform(X[test]), y[test], model.embedding_, y[train])
+    return found | {"rows": rows, "seconds": perf_counter() - start}
+
+
+def surface(name: str, rng: np.random.Generator) -> tuple[Any, Any]:
+    """Points [N, 3] of a surface, and coordinates [N, 2 or 3] from which `true_lengths` knows their distances."""
+    if name == "sphere":  # a cap of 75 degrees, uniformly; the shortest path between two of its points stays in it
+        height, angle = rng.uniform(np.cos(np.radians(75)), 1, ROWS), rng.uniform(0, 2 * np.pi, ROWS)
+        r = np.sqrt(1 - height**2)
+        points = np.stack([r * np.cos(angle), r * np.sin(angle), height], 1)
+        return points, points
+    t, height = rng.uniform(1.5 * np.pi, 3.5 * np.pi, ROWS), rng.uniform(0, 10, ROWS)
+    arc = (t * np.sqrt(1 + t**2) + np.arcsinh(t)) / 2  # ∫ √(1 + t²) dt along the spiral
+    return np.stack([t * np.cos(t), height, t * np.sin(t)], 1) / 10, np.stack([arc, height], 1) / 10
+
+
+def true_lengths(name: str, a: Any, b: Any) -> Any:
+    """Lengths of geodesics of the surface itself."""
+    if name == "sphere":
+        return np.arccos(np.clip((a * b).sum(1), -1, 1))
+    return np.linalg.norm(a - b, axis=1)
+
+
+def of_surface(name: str, run: Run) -> dict[str, Any]:
+    """Lengths of geodesics, of straight lines and of paths over the graph, as shares of the true ones."""
+    rng = np.random.default_rng(run.seed)
+    points, places = surface(name, rng)
+    X = points @ np.linalg.qr(rng.normal(size=(FEATURES, 3)))[0].T
+    model = SASGP(**run.settings, random_state=run.seed).fit(X + NOISE * rng.normal(size=X.shape))
+    i, j = rng.permutation(ROWS)[: 2 * PAIRS].reshape(2, -1)
+    truth = true_lengths(name, places[i], places[j])
+    Z = model.embedding_
+    straight = model.length(np.stack([Z[i], Z[j]], 1))
+    lengths = {
+        "geodesic": model.length(model.geodesic(Z[i], Z[j])),
+        "graph": np.diagonal(model.distance(Z[i], Z[j])),
+        "straight": straight,
+    }
+    found = {key: _quartiles(value / truth) for key, value in lengths.items()}
+    return found | {"longer than straight": int((lengths["geodesic"] > straight * (1 + 1e-4)).sum())}
+
+
+def _quartiles(ratio: Any) -> dict[str, float]:
+    low, median, high = np.quantile(ratio, [0.025, 0.5, 0.975]).tolist()
+    return {"median": median, "2.5 %": low, "97.5 %": high, "within 5 %": float((np.abs(ratio - 1) < 0.05).mean())}
+
+
+def times(model: SASGP) -> dict[str, Any]:
+    """Seconds that calls take. The first geodesic makes the graph as well."""
+    Z = model.embedding_[np.random.default_rng(0).permutation(len(model.embedding_))]
+    calls = {
+        "metric of 1000 points": lambda: model.metric(Z[:1000]),
+        "first geodesic": lambda: model.geodesic(Z[0], Z[1]),
+        "a geodesic": lambda: [model.geodesic(a, b) for a, b in Z[:20].reshape(10, 2, 2)],
+        "1000 distances": lambda: model.distance(Z[:25], Z[100:140]),
+    }
+    found: dict[str, Any] = {"positions": model.support_size_}
+    for name, call in calls.items():
+        start = perf_counter()
+        call()
+        found[name] = (perf_counter() - start) / (10 if name == "a geodesic" else 1)
+    return found
+
+
+def table(records: Sequence[Record]) -> str:
+    """Accuracies over splits."""
+    rows = []
+    for Q in DIMENSIONS:
+        found = [record["results"] for record in records if record["name"] == f"geodesics-digits-Q{Q}"]
+        for name in ("geodesic", "euclidean") if found else ():
+            cells = [mean_and_deviation([one[f"{name}_knn_{k}"] for one in found]) for k in (1, 15)]
+            rows.append([str(Q), name, *cells, str(len(found))])
+    return markdown(["dimensions", "distance", "1-NN", "15-NN", "splits"], rows)
