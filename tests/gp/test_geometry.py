@@ -278,7 +278,7 @@ def test_geodesics_have_the_length_of_those_of_the_surface(name, rng):
     i, j = Z.chunk(2)
     # The graph alone, for all pairs
     assert (graph.distances(i, j).diagonal() / truth - 1).abs().quantile(0.95) < 0.1
-    i, j, truth = i[:40], j[:40], truth[:40]
+    i, j, truth = i[:25], j[:25], truth[:25]
     lengths, straight = geometry.length(geodesics(geometry, graph, i, j, 50)), geometry.segments(i, j)
     assert (lengths / truth - 1).abs().quantile(0.95) < 0.05
     assert (lengths <= straight * (1 + 1e-4)).all(), "the error of the integrals"

@@ -39,7 +39,9 @@ def geodesics(geometry: Geometry, graph: Graph, Z0: Tensor, Z1: Tensor, n: int) 
         for block in slices(len(group), 4 * m * Z0.shape[1] * len(geometry.U)):
             chosen = group[block]
             found[chosen] = _shortest(geometry, [routes[i] for i in chosen.tolist()], m, n)
-    return torch.where(swap[:, :, None], found.flip(1), found)
+    found = torch.where(swap[:, :, None], found.flip(1), found)
+    found[:, 0], found[:, -1] = Z0, Z1  # without rounding
+    return found
 
 
 def _is_descending(step: Tensor) -> Tensor:
@@ -79,9 +81,7 @@ def resample(geometry: Geometry, paths: Tensor, n: int) -> Tensor:
     low, high = done.gather(1, i - 1), done.gather(1, i)
     share = ((at - low) / (high - low).clamp_min(torch.finfo(done.dtype).tiny)).clamp(0, 1)[..., None]
     index = i[..., None].expand(-1, -1, Q)
-    found = (1 - share) * paths.gather(1, index - 1) + share * paths.gather(1, index)
-    found[:, 0], found[:, -1] = paths[:, 0], paths[:, -1]
-    return found
+    return (1 - share) * paths.gather(1, index - 1) + share * paths.gather(1, index)
 
 
 def relax(geometry: Geometry, paths: Tensor) -> Tensor:
