@@ -47,11 +47,12 @@ def test_the_page_is_what_its_records_say():
     )
 
 
-def test_the_tables_of_the_measurements_are_what_their_records_say():
-    text, shown = page.MEASUREMENTS.read_text(), page.tables(page.MEASURED, RESULTS, False)
-    assert set(tables.parts(text)) == set(page.MEASURED)
+@pytest.mark.parametrize("path", page.OTHERS, ids=lambda path: path.name)
+def test_the_tables_of_other_pages_are_what_their_records_say(path):
+    text, shown = path.read_text(), page.tables(page.OTHERS[path], RESULTS, False)
+    assert set(tables.parts(text)) == set(page.OTHERS[path])
     assert tables.filled(text, shown) == text, (
-        "docs/measurements.md is behind: run `python -m studies questions all --tables`"
+        f"docs/{path.name} is behind: run `python -m studies questions all --tables`"
     )
 
 
@@ -63,7 +64,16 @@ def test_figures_are_drawn_from_the_records():
 
 @pytest.mark.parametrize(
     "name",
-    ["encoder-noise", "encoder-noise-rows", "evidence-digits", "inits", "feature-noise", "tables", "tables-settings"],
+    [
+        "encoder-noise",
+        "encoder-noise-rows",
+        "evidence-digits",
+        "inits",
+        "feature-noise",
+        "tables",
+        "tables-settings",
+        "geodesics",
+    ],
 )
 def test_a_rehearsal_runs(name, tmp_path, capsys):
     assert main(["questions", name, "--quick", "--out", str(tmp_path)]) == 0
