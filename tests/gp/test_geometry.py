@@ -191,10 +191,12 @@ def test_length_is_the_integral_of_speed(name, rng):
     # ∫ √(vᵀ G v) dt with v = b − a, by the midpoint rule
     t = (torch.arange(4000, dtype=DOUBLE)[:, None] + 0.5) / 4000
     speed = ((geometry.metric(a + t * (b - a)) @ (b - a)) @ (b - a)).sqrt()
-    assert_close(geometry.segments(a[None], b[None])[0], speed.mean(), 3e-4)
+    tolerance = 1e-5 if name == "rbf" else 1e-4  # the slope of a Matérn-3/2 kernel has kinks
+    assert_close(geometry.segments(a[None], b[None])[0], speed.mean(), tolerance)
     # Two legs of a path add up, whatever their numbers of steps
     middle = a + 0.3 * (b - a)
-    assert_close(geometry.length(torch.stack([a, middle, b])[None]), geometry.length(torch.stack([a, b])[None]), 3e-4)
+    whole = geometry.length(torch.stack([a, b])[None])
+    assert_close(geometry.length(torch.stack([a, middle, b])[None]), whole, tolerance)
 
 
 @pytest.mark.parametrize("name", ["rbf", "matern32", "product", "linear times rbf"])
@@ -330,6 +332,17 @@ def test_a_path_goes_around_a_hole(ring):
     # Half of a circle is π, and a path close to the hole is shorter. f is random in the hole, in 20 dimensions
     assert 2.4 < geometry.length(path) < math.pi < 5 < geometry.segments(a, b)
     assert geometry.volume(torch.zeros(1, 2, dtype=DOUBLE)) > 10 * geometry.volume(a)
+
+
+def test_far_from_all_data_the_prior_measures(ring):
+    # There f is a draw from the prior, with G = w s / ℓ² I = 20 / .4² I
+    geometry, graph = ring
+    a, b = torch.tensor([[[1e4, 0.0]], [[1e4, 3.0]]], dtype=DOUBLE)
+    expected = 3 * math.sqrt(20) / 0.4
+    assert_close(geometry.segments(a, b), [expected], 1e-6)
+    assert_close(geometry.length(geodesics(geometry, graph, a, b, 20)), [expected], 1e-6)
+    far = graph.distances(a, geometry.U[:1])
+    assert_close(far, [[1e4 * math.sqrt(20) / 0.4]], 1e-3)
 
 
 def test_geodesics_are_symmetric_and_reproducible(ring):

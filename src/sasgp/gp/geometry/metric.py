@@ -24,6 +24,7 @@ from sasgp.gp.posterior import Posterior
 __all__ = ["Geometry"]
 
 PART = 0.25  # of a line on which the metric is taken at two points, in lengthscales at most
+MOST_PARTS = 1024  # far from all data, where nothing changes any more
 CACHED = 8  # blocks are smaller by this factor: derivatives that stay in the processor's cache take half of the time
 
 
@@ -97,7 +98,7 @@ class Geometry:
     def segments(self, Z: Tensor, W: Tensor, part: float = PART) -> Tensor:
         """Lengths [E] of the straight lines from Z [E, Q] to W [E, Q]: ∫ √(żᵀ G ż) dt, from parts as long as `part`."""
         Z, step = Z.double(), W.double() - Z.double()
-        parts = ((step / self.units).norm(dim=1) / part).clamp_min(1)
+        parts = ((step / self.units).norm(dim=1) / part).clamp(1, MOST_PARTS)
         parts = 2 ** parts.log2().ceil().long()  # a power of two, so that many lines are cut into the same number
         found = Z.new_empty(len(Z))
         for n in parts.unique().tolist():
