@@ -4,7 +4,7 @@ Digits: five splits into 1437 training and 360 test rows. Surfaces: 600 rows wit
 cap of the unit sphere and from a Swiss roll, on which models are trained as on any data; lengths of geodesics between
 the latents of 200 random pairs of rows are compared with the true ones between these rows. Times are those of the
 processor; OMP_NUM_THREADS=1 makes them those of one core. With --file RUNS, MNIST's model is
-RUNS/mnist/model.safetensors, which `sasgp fit mnist --out RUNS/mnist` leaves.
+RUNS/mnist/model.safetensors, which `sasgp fit mnist --max-epochs 3 --out RUNS/mnist` leaves.
 """
 
 from collections.abc import Callable, Sequence
