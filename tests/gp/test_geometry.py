@@ -177,9 +177,10 @@ def test_all_rows_through_few_positions(rng):
     assert_close(v @ Geometry(gp).metric(Z[40:41])[0] @ v, derivative_square(gp, Z[40], v), 1e-6)
 
 
-def test_volume_is_the_root_of_the_determinant(rng):
+def test_volume_and_speed_are_those_of_the_metric(rng):
     geometry = Geometry(posterior("rbf", rng))
-    Z = draw(rng, 5, Q)
+    Z, V = draw(rng, 5, Q), draw(rng, 5, Q)
+    assert_close(geometry.speed(Z, V), torch.einsum("mi,mij,mj->m", V, geometry.metric(Z), V).sqrt(), 1e-10)
     # Volume of the parallelepiped that E[JᵀJ] spans, by its eigenvalues
     assert_close(geometry.volume(Z), torch.linalg.eigvalsh(geometry.metric(Z)).prod(1).sqrt(), 1e-10)
 
@@ -300,7 +301,7 @@ def test_geodesics_in_three_dimensions(rng):
     lengths = geometry.length(geodesics(geometry, graph, i, j, 30))
     assert (lengths / truth - 1).abs().quantile(0.95) < 0.05
     assert (lengths <= geometry.segments(i, j) * (1 + 1e-4)).all()
-    assert (graph.distances(i, j).diagonal() / truth - 1).abs().quantile(0.95) < 0.15
+    assert (graph.distances(i, j).diagonal() / truth - 1).abs().quantile(0.95) < 0.1
 
 
 def test_one_dimension(rng):

@@ -49,7 +49,7 @@ def evaluate(
         updates found them. After an update, it is one file: the rows that the run was made from, then the new ones.
     geodesic
         Find neighbours also by the distance that the decoder measures in the data, beside the distance in the latent
-        space. Needs labels. Of many rows, a random thousand is measured.
+        space. Needs labels. Of many rows, some are measured.
     by_column
         Print also a table with the metrics of each column.
     """

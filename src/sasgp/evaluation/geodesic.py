@@ -17,6 +17,7 @@ __all__ = ["knn_by_distance"]
 Array = NDArray[Any]
 
 MOST, MOST_NEIGHBOURS = 1000, 5000  # rows of which neighbours are searched for, and rows that may be these
+FEWER = 3  # times, in more than two dimensions, where distances take longer
 
 
 def knn_by_distance(
@@ -34,10 +35,10 @@ def knn_by_distance(
     model
         A fitted Gaussian-process decoder.
     Z, y
-        Latents [M, Q] and their tidy labels [M]. At most 1000 random ones are used.
+        Latents [M, Q] and their tidy labels [M]. At most 1000 random ones are used, 333 in more than two dimensions.
     Z_train, y_train
-        Latents and labels of rows that neighbours are searched for among, at most 5000. None: among Z, where a row is
-        not its own neighbour.
+        Latents and labels of rows that neighbours are searched for among, at most 5000, or 1666. None: among Z, where
+        a row is not its own neighbour.
     seed
         Of the random rows.
 
@@ -51,7 +52,7 @@ def knn_by_distance(
     rng = np.random.default_rng(seed)
 
     def some(n: int, most: int) -> Array:
-        return np.sort(rng.permutation(n)[:most])
+        return np.sort(rng.permutation(n)[: most if Z.shape[1] <= 2 else most // FEWER])
 
     rows = some(len(Z), MOST)
     Z, y = Z[rows], y[rows]

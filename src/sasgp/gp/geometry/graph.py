@@ -25,9 +25,10 @@ FEWEST, MOST = 40, 20_000  # nodes along its longer side at least, and in all at
 WORK = 5e9  # operations that the grid may take: P² per node
 REACH = 6  # of the grid's edges, in nodes along each axis
 DIRECTIONS = 16  # and their opposites, in which a node of the grid has edges: the shortest ones
-NEIGHBOURS = 12  # of a position
+NEIGHBOURS, EDGES = 12, 1e10  # of a position at least, and more if edges take fewer operations than this: P² each
 AROUND, JOINED = 60, 8  # nodes around a point, and those of them that it is joined to
 PART = 0.75  # of an edge on which the metric is taken at two points, in lengthscales at most
+NEAR = (1.0, 4.0)  # lengthscales up to which points are joined directly: few positions leave long ways around
 SOURCES = 64  # points from which paths are searched for together
 
 
@@ -132,7 +133,7 @@ def _grid(geometry: Geometry) -> tuple[Tensor, Any, float]:
         rows.append(first)
         columns.append(second)
         lengths.append(length)
-    return nodes, _sparse(rows, columns, lengths, len(nodes)), 1.0
+    return nodes, _sparse(rows, columns, lengths, len(nodes)), NEAR[0]
 
 
 def _directions(Q: int) -> list[tuple[int, ...]]:
@@ -172,15 +173,14 @@ def _positions(geometry: Geometry) -> tuple[Tensor, Any, float]:
     """The positions, each joined to those around it, and all connected: nodes [N, Q], edges and reach."""
     U, N = geometry.U, len(geometry.U)
     places = (U / geometry.units).numpy(force=True)
-    k = min(NEIGHBOURS + 1, N)
+    k = min(max(NEIGHBOURS, int(EDGES / N**3)) + 1, AROUND, N)
     near = _nearest(geometry, cKDTree(places), U, U, k)  # with the position itself
     tree = minimum_spanning_tree(torch.cdist(U / geometry.units, U / geometry.units).numpy(force=True)).tocoo()
     connecting = torch.stack([torch.from_numpy(end).long() for end in (tree.row, tree.col)])
     joined = torch.stack([torch.arange(N).repeat_interleave(k), near.reshape(-1).cpu()])
     pairs = torch.cat([joined, connecting], 1).sort(0).values.unique(dim=1)  # type: ignore[no-untyped-call]
     i, j = pairs[:, pairs[0] < pairs[1]]
-    edges = _sparse([i], [j], [geometry.segments(U[i], U[j], PART)], N)
-    return U, edges, float(((U[i] - U[j]) / geometry.units).norm(dim=1).median())
+    return U, _sparse([i], [j], [geometry.segments(U[i], U[j], PART)], N), NEAR[1]
 
 
 def _nearest(geometry: Geometry, tree: Any, nodes: Tensor, Z: Tensor, k: int) -> Tensor:
