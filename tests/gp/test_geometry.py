@@ -314,6 +314,16 @@ def test_one_dimension(rng):
     assert_close(geometry.length(geodesics(geometry, graph, i, j, 20)), (i - j)[:, 0].abs(), 0.01)
 
 
+def test_a_dimension_that_the_kernel_does_not_use_costs_nothing(rng):
+    # f depends on the first of two dimensions alone, so G is singular
+    Z = 2 * torch.rand(60, 2, generator=rng, dtype=DOUBLE) - 1
+    X = torch.stack([Z[:, 0].cos(), Z[:, 0].sin()], 1)
+    geometry = Geometry(condition(scaled(RBFKernel(active_dims=(0,)), 1.0).double(), NOISE / 1000, Z, X, X[0] * 0))
+    path = geodesics(geometry, Graph(geometry), Z[:1], Z[1:2], 30)
+    assert_close(geometry.length(path), (Z[0, :1] - Z[1, :1]).abs(), 0.03)
+    assert_close(geometry.volume(Z), torch.zeros(60), 1e-9)
+
+
 @pytest.fixture(scope="module")
 def ring():
     """A decoder of rows in 20 dimensions whose latents leave a hole, and its graph."""

@@ -112,8 +112,9 @@ class GeometryMethods(LatentEstimator):
     def distance(self, Z0: Any, Z1: Any = None) -> Array:
         """Distances [M0, M1] between latents, as the data see them: the lengths of shortest paths over a graph.
 
-        They are some per cent longer than geodesics, and take much less time: the work grows with the smaller of M0
-        and M1. For two points, `length(geodesic(z0, z1))` is more accurate.
+        They are some per cent longer than geodesics, and take much less time. In two dimensions the work grows with the
+        smaller of M0 and M1; in more, straight lines between points are measured as well, and it grows with M0 M1. For
+        two points, `length(geodesic(z0, z1))` is more accurate.
 
         Parameters
         ----------

@@ -3,7 +3,8 @@
 In one or two dimensions the nodes are a grid, finer than the kernel's lengthscale. In more dimensions they are the
 decoder's positions. A node has edges to those around it that are nearest in the metric: along a valley they are long,
 and follow its direction closely. Points that are asked about are joined to the nodes next to them, and to each other if
-they are near. They lead nowhere else, so the distance of two points does not depend on the others.
+they are near. In many dimensions positions are few and ways over them long, so that "near" is most of the space there.
+These edges lead nowhere else, so the distance of two points does not depend on the others.
 """
 
 import math
@@ -28,7 +29,7 @@ DIRECTIONS = 16  # and their opposites, in which a node of the grid has edges: t
 NEIGHBOURS, EDGES = 12, 1e10  # of a position at least, and more if edges take fewer operations than this: P² each
 AROUND, JOINED = 60, 8  # nodes around a point, and those of them that it is joined to
 PART = 0.75  # of an edge on which the metric is taken at two points, in lengthscales at most
-NEAR = (1.0, 4.0)  # lengthscales up to which points are joined directly: few positions leave long ways around
+NEAR = (1.0, 4.0)  # lengthscales up to which points are joined directly, in a grid and among positions
 SOURCES = 64  # points from which paths are searched for together
 
 
@@ -120,7 +121,7 @@ def _grid(geometry: Geometry) -> tuple[Tensor, Any, float]:
     sides = high - low
     most = min(MOST, int(WORK / P**2)) if Q == 2 else MOST
     spacing = max(min(SPACING, float(sides.max()) / FEWEST), float((sides.prod() / most) ** (1 / Q)))
-    axes = [torch.arange(float(a), float(b) + spacing, spacing).to(U) for a, b in zip(low, high, strict=True)]
+    axes = [low[q] + spacing * torch.arange(math.ceil(float(sides[q]) / spacing) + 1).to(U) for q in range(Q)]
     nodes = torch.cartesian_prod(*axes).reshape(-1, Q) * geometry.units
     shape = [len(axis) for axis in axes]
     offsets = _directions(Q)
@@ -128,8 +129,8 @@ def _grid(geometry: Geometry) -> tuple[Tensor, Any, float]:
     squares = torch.einsum("oi,nij,oj->on", steps, geometry.metric(nodes), steps).clamp_min(0)  # [O, N]
     shortest = squares.argsort(0).argsort(0) < DIRECTIONS
     rows, columns, lengths = [], [], []
-    for offset, square, chosen in zip(offsets, squares.sqrt(), shortest, strict=True):
-        first, second, length = _edges(offset, square, chosen, shape)
+    for offset, speed, chosen in zip(offsets, squares.sqrt(), shortest, strict=True):
+        first, second, length = _edges(offset, speed, chosen, shape)
         rows.append(first)
         columns.append(second)
         lengths.append(length)

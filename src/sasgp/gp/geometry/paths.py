@@ -13,13 +13,14 @@ from sasgp.data.blocks import slices
 from sasgp.gp.geometry.graph import Graph
 from sasgp.gp.geometry.metric import Geometry
 
-__all__ = ["geodesics", "relax", "resample"]
+__all__ = ["geodesics"]
 
 INNER = (32, 64, 128, 256)  # points of a path while it is moved
 LONGEST = 0.4  # of its steps, in lengthscales; the fewest points are taken that leave no longer ones
 STEPS = 60  # at most
 ENOUGH = 3e-5  # relative change of the energy in a step, with which a path is finished
 STUCK = 1e6  # damping with which it is given up
+RIDGE = 1e-10  # relative, on matrices that may be singular: a kernel need not use all dimensions
 GUARDED = 20  # points from which on a path is compared with the straight line as it is returned
 
 
@@ -112,6 +113,8 @@ def _newton_step(G: Tensor, gradient: Tensor, damping: Tensor) -> Tensor:
     # H = 2 tridiag(−Ḡ_i, Ḡ_i + Ḡ_i+1, −Ḡ_i+1), and its diagonal is increased by the damping
     mean = G[:, 1:] + G[:, :-1]  # 2 Ḡ, [R, m − 1, Q, Q]
     D = (1 + damping[:, None, None, None]) * (mean[:, 1:] + mean[:, :-1])  # [R, m − 2, Q, Q]
+    ridge = RIDGE * D.diagonal(dim1=2, dim2=3).sum(2, keepdim=True) + torch.finfo(D.dtype).tiny
+    D.diagonal(dim1=2, dim2=3).add_(ridge)
     g, n = gradient[:, 1:-1, :, None], D.shape[1]
     # Forwards: row i loses its left neighbour
     C: list[Tensor] = []
