@@ -23,7 +23,7 @@ __all__ = ["Graph"]
 
 SPACING = 0.25  # of the grid, in lengthscales
 FEWEST, MOST = 40, 20_000  # nodes along its longer side at least, and in all at most
-WORK = 5e9  # operations that the grid may take: P² per node
+WORK = 2.5e9  # operations that the grid may take: P² per node
 REACH = 6  # of the grid's edges, in nodes along each axis
 DIRECTIONS = 16  # and their opposites, in which a node of the grid has edges: the shortest ones
 NEIGHBOURS, EDGES = 12, 1e10  # of a position at least, and more if edges take fewer operations than this: P² each
