@@ -100,14 +100,15 @@ class Page:
 
     def settle(self):
         """What appears or goes may give the plot another size, a moment later."""
-        stage = "document.getElementById('stage').clientHeight"
-        self.until(f"return Math.abs(explorer.plot.div._fullLayout.height - {stage}) < 1")
+        self.until(
+            "const { stage, viewport, frame } = explorer.plot; return !frame && stage.clientHeight - viewport.size[1] === 40"
+        )
 
     def pixel(self, x, y):
         """Where a place of the latent plane is in the window."""
-        at = "const b = explorer.plot.div.getBoundingClientRect(), {xaxis, yaxis} = explorer.plot.axesOnScreen();"
+        at = "const b = explorer.plot.area.getBoundingClientRect();"
         at += "const [x, y] = explorer.plot.toScreen(arguments[0], arguments[1]);"
-        return self.js(at + "return [b.left + xaxis._offset + x, b.top + yaxis._offset + y]", float(x), float(y))
+        return self.js(at + "return [b.left + x, b.top + y]", float(x), float(y))
 
     def mouse(self, *steps):
         """Steps are places of the latent plane, or "down", "up" and "click"."""
@@ -376,7 +377,7 @@ def test_hostile_text_is_shown_and_never_executed(page, tmp_path):
     page.mouse((-1, 0), "click", (1, 0.5), "click")
     page.until("return explorer.path.frames.length")
     assert page.js("return document.querySelectorAll('img, svg[onload]').length") == 0
-    assert page.js("return document.querySelectorAll('script').length") == 3
+    assert page.js("return document.querySelectorAll('script').length") == 2
 
 
 def test_a_script_that_got_in_would_not_run(page, tmp_path):
@@ -409,7 +410,7 @@ def test_lasso_to_csv_has_exactly_the_selected_rows(page, tmp_path):
     page.press("[data-mode=select]")
     corners = [(-0.9, -0.8), (0.9, -0.6), (1.0, 0.7), (0.1, 1.2), (-0.7, 0.5)]
     page.mouse(corners[0], "down", *corners[1:], corners[0], "up")
-    page.until("return explorer.selection.length")
+    page.until("return explorer.selection.size")
     # A click away from it all would deselect; pressing the button must not
     page.press("#csv")
     lines = list(csv.reader(page.downloaded("a-b-c-selection.csv").decode().splitlines()))
@@ -432,9 +433,9 @@ def test_hidden_classes_are_not_selected(page, tmp_path):
     assert page.js("return document.querySelector('#legend button:nth-child(2)').ariaPressed") == "false"
     page.press("[data-mode=select]")
     page.press("#select-view")
-    assert page.js("return explorer.selection") == list(range(0, 200, 2))
+    assert page.js("return explorer.selection.rows") == list(range(0, 200, 2))
     page.press("#deselect")
-    assert page.js("return explorer.selection") == []
+    assert page.js("return explorer.selection.rows") == []
 
 
 def test_the_path_s_frames_are_what_predict_says(page, tmp_path):
@@ -527,12 +528,12 @@ def test_three_dimensions(page, tmp_path):
     agrees(page.said(), model)
     # Other axes
     page.js("const s = document.querySelectorAll('#axes select')[0]; s.value = 2; s.dispatchEvent(new Event('change'))")
-    page.until("return explorer.axes[0] === 2 && !explorer.plot.pending && explorer.plot.covered()")
+    page.until("return explorer.axes[0] === 2 && !explorer.plot.pending && explorer.plot.fog.covered()")
     z, mean, sd = page.hover(0.5, 0.2)
     assert np.hypot(z[2] - 0.5, z[1] - 0.2) < 0.05
     agrees((z, mean, sd), model)
     # The background belongs to this plane: compare its corner with predict
-    n, axes, corner = page.js("const b = explorer.plot.background; return [b.n, b.axes, b.sd[0]]")
+    n, axes, corner = page.js("const b = explorer.plot.fog.grid; return [b.n, b.axes, b.values[0]]")
     place = np.array([[z[0], axes[1][0], axes[0][0]]])
     assert corner == pytest.approx(model.predict(place, return_std=True)[1][0, 0], abs=1e-3)
     assert n >= 32
@@ -556,8 +557,8 @@ def test_zooming_in_computes_a_finer_background(page, tmp_path):
     page.open(explore(model, model.X), tmp_path / "x.html")
     for _ in range(5):
         page.press("#zoom-in")
-    page.until("return explorer.plot.background.n < 144 && !explorer.plot.pending && explorer.plot.covered()")
-    n, axes, sd = page.js("const b = explorer.plot.background; return [b.n, b.axes, b.sd[0]]")
+    page.until("return explorer.plot.fog.grid.n < 144 && !explorer.plot.pending && explorer.plot.fog.covered()")
+    n, axes, sd = page.js("const b = explorer.plot.fog.grid; return [b.n, b.axes, b.values[0]]")
     assert n == 80
     (first, last), _ = page.js("return explorer.page.background.axes")
     assert axes[0][1] - axes[0][0] < (last - first) / 2
@@ -572,7 +573,7 @@ def test_sixty_thousand_points_stay_fluid(page, tmp_path, mnist_sized):
     start, ten = "const start = performance.now();", "for (let i = 0; i < 10; i++) explorer.pointAt(i / 10, 0.2);"
     milliseconds = page.js(f"{start} {ten} return (performance.now() - start) / 10")
     assert milliseconds < 200, "a frame at the pointer takes that long"  # about 10 on a quiet machine
-    assert page.js("return explorer.plot.div._fullData.slice(1).reduce((n, t) => n + t.x.length, 0)") == 60_000
+    assert page.js("return explorer.plot.points.marks.count") == 60_000
 
 
 # ---------------------------------------------------------------------------------------------------- looks

@@ -40,6 +40,7 @@ def explore(
     labels: Any = None,
     columns: Any = None,
     rows: Array | None = None,
+    ids: Sequence[Any] | None = None,
     feature_names: Sequence[str] | None = None,
     image_shape: Sequence[int] | None = None,
     title: str = "latent space",
@@ -58,10 +59,13 @@ def explore(
     labels
         N labels to colour by. Each of up to 30 classes has its own colour or shape. Other numbers have a scale.
     columns
-        More values to colour by: a mapping or a DataFrame with N values per column. The columns of X can be chosen as
-        well, unless they are pixels.
+        More about the rows: a mapping or a DataFrame with N values per column. The page shows them beside a point,
+        finds them, and colours by them: numbers on a scale, text as classes. The columns of X can be chosen as well,
+        unless they are pixels.
     rows
         N row numbers, for the page and its exports. None counts from 0.
+    ids
+        N names of the rows, such as barcodes or file names, to search for.
     feature_names
         D names. None takes x0, x1, … Columns of a table have their own names.
     image_shape
@@ -85,6 +89,8 @@ def explore(
             "n_points": len(points),
             "Z": pack(points[shown], "float32"),
             "rows": pack(shown if rows is None else np.asarray(rows)[shown], "int32"),
+            "ids": content.ids_of(ids, shown, len(points)),
+            "palette": content.PALETTE,
             "background": pack_background(model, box),
             **found,
         }

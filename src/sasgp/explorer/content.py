@@ -9,15 +9,18 @@ from numpy.typing import NDArray
 
 from sasgp.data.images import Shades, check_shape, guess_shape, planes
 from sasgp.data.labels import Labels
+from sasgp.data.palette import CLASSES, MAX_CLASSES, NUMBERS, ON_DARK
 from sasgp.data.rows import take_rows
 from sasgp.errors import InputError
-from sasgp.explorer.packing import Kind, Packed, pack
+from sasgp.explorer.packing import Kind, Packed, pack, pack_text
 
 __all__ = [
+    "PALETTE",
     "Observed",
     "columns_of",
     "feature_columns",
     "feature_names",
+    "ids_of",
     "image_of",
     "pack_columns",
     "pack_features",
@@ -29,7 +32,7 @@ __all__ = [
 Array = NDArray[Any]
 
 MAX_POINTS = 100_000
-MAX_CLASSES = 30  # ten colours in three shapes
+PALETTE = {"light": list(CLASSES), "dark": list(ON_DARK), "scale": list(NUMBERS)}
 OBSERVED_BYTES = 4_000_000  # of the rows shown beside what is decoded, before compression
 COLUMN_BYTES = 4_000_000  # of the data's columns to colour by
 
@@ -101,6 +104,16 @@ def columns_of(labels: Any, columns: Any, shown: Array, n: int) -> dict[str, Arr
     return {name: values[shown] for name, values in found.items()}
 
 
+def ids_of(ids: Any, shown: Array, n: int) -> Packed | None:
+    """Names of the shown points, if they have any."""
+    if ids is None:
+        return None
+    names = list(ids)
+    if len(names) != n:
+        raise InputError(f"ids must have one name for each of the {n} points. Got {len(names)}.", argument="ids")
+    return pack_text([str(names[i]) for i in shown])
+
+
 def pack_columns(columns: Mapping[str, Array], own: Mapping[str, Packed]) -> list[Packed]:
     """Columns to colour by, and then the data's own, which are packed already. Names that both have are marked."""
     marked = [column | {"name": f"{name} (data)" if name in columns else name} for name, column in own.items()]
@@ -110,8 +123,12 @@ def pack_columns(columns: Mapping[str, Array], own: Mapping[str, Packed]) -> lis
 def _pack_column(name: str, values: Array) -> Packed:
     labels = Labels.from_array(values, len(values), MAX_CLASSES)
     if labels.values is None:
-        packed = {"name": name, "classes": list(labels.names), "others": int(labels.has_others)}
-        return packed | {"codes": pack(labels.index, "uint8")}
+        packed: Packed = {"name": name, "classes": list(labels.names), "others": int(labels.has_others)}
+        packed["codes"] = pack(labels.index, "uint8")
+        if labels.has_others:  # for the search, tooltips and exports, where no value is one of many
+            levels, cells = np.unique(values.astype(np.str_), return_inverse=True)
+            packed |= {"levels": pack_text(levels.tolist()), "cells": pack(cells, "int32")}
+        return packed
     finite = np.where(np.isfinite(labels.values), labels.values, np.nan)
     known = finite[~np.isnan(finite)]
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)

@@ -1,8 +1,8 @@
-"""The page: one HTML file with the decoder, the points, our script and Plotly's.
+"""The page: one HTML file with the decoder, the points and our script.
 
 Text from the user (labels, column names, titles) is stored as JSON without any character that could end its element,
-and is put on the page as text. Should that ever fail, the page's security policy runs no script except the two whose
-hashes it names, and blocks the network.
+and is put on the page as text. Should that ever fail, the page's security policy runs no script except the one whose
+hash it names, and blocks the network.
 """
 
 import base64
@@ -22,12 +22,25 @@ SCRIPTS = (
     "dom.js",
     "packing.js",
     "decoder.js",
+    "geometry.js",
     "columns.js",
     "colours.js",
     "charts.js",
     "table.js",
+    "viewport.js",
+    "points.js",
+    "background.js",
+    "density.js",
+    "gestures.js",
+    "tooltip.js",
     "latent.js",
+    "routes.js",
+    "strip.js",
     "path.js",
+    "picker.js",
+    "search.js",
+    "selection.js",
+    "permalink.js",
     "notes.js",
     "controls.js",
     "main.js",
@@ -50,17 +63,14 @@ class Explorer:
     @property
     def html(self) -> str:
         """The whole page."""
-        scripts = [_plotly(), "\n".join(_file(name) for name in SCRIPTS)]
-        hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts)
+        script = "\n".join(_file(name) for name in SCRIPTS)
         parts = {
-            # Plotly compiles its drawing code at run time, hence unsafe-eval
-            "POLICY": f"default-src 'none'; script-src {hashes} 'unsafe-eval'; style-src 'unsafe-inline'; "
+            "POLICY": f"default-src 'none'; script-src 'sha256-{_sha256(script)}'; style-src 'unsafe-inline'; "
             "img-src data: blob:",
             "TITLE": html.escape(self.content["title"]),
             "STYLE": _file("page.css"),
             "CONTENT": embedded_json(self.content),
-            "PLOTLY": scripts[0],
-            "SCRIPT": scripts[1],
+            "SCRIPT": script,
         }
         page = _file("page.html")
         # In one pass through the template, so that inserted text is never searched for placeholders
@@ -99,13 +109,6 @@ def embedded_json(content: Any) -> str:
 @cache
 def _file(name: str) -> str:
     return (resources.files("sasgp.explorer") / "assets" / name).read_text(encoding="utf-8")
-
-
-@cache
-def _plotly() -> str:
-    from plotly.offline import get_plotlyjs
-
-    return str(get_plotlyjs())
 
 
 def _sha256(script: str) -> str:
