@@ -12,7 +12,7 @@ from sasgp.data.labels import Labels
 from sasgp.data.palette import CLASSES, MAX_CLASSES, NUMBERS, ON_DARK
 from sasgp.data.rows import take_rows
 from sasgp.errors import InputError
-from sasgp.explorer.packing import Kind, Packed, pack, pack_text
+from sasgp.explorer.packing import Kind, Packed, pack, pack_text, unpack, unpack_text
 
 __all__ = [
     "PALETTE",
@@ -22,6 +22,7 @@ __all__ = [
     "feature_names",
     "ids_of",
     "image_of",
+    "lighter",
     "pack_columns",
     "pack_features",
     "pack_observed",
@@ -168,3 +169,22 @@ def feature_columns(X: Array, rows: Array, names: Sequence[str]) -> dict[str, Pa
     most = COLUMN_BYTES // (4 * len(rows))
     values = take_rows(X, rows)[:, :most].astype(np.float64)
     return {name: _pack_column(name, values[:, d]) for d, name in enumerate(names[:most])}
+
+
+def lighter(page: Packed, n: int) -> Packed:
+    """The content of a page with n of its points, and without rows."""
+    count, Q = page["Z"]["shape"]
+    some = np.sort(np.random.default_rng(0).permutation(count)[:n])
+
+    def part(packed: Packed) -> Packed:
+        return pack(unpack(packed)[some], packed["kind"])
+
+    columns = [
+        column | {name: part(column[name]) for name in ("codes", "values", "cells") if name in column}
+        for column in page["columns"]
+    ]
+    ids = page["ids"] and pack_text([names[i] for names in [unpack_text(page["ids"])] for i in some])
+    D = page["n_features"]
+    nothing = Observed(np.empty((0, D)), np.empty((0, Q)), np.empty(0, np.int64))
+    observed = pack_observed(nothing, page["image"])
+    return page | {"Z": part(page["Z"]), "rows": part(page["rows"]), "ids": ids, "columns": columns, "observed": observed}

@@ -9,12 +9,15 @@ import base64
 import hashlib
 import html
 import json
+from contextlib import suppress
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from sasgp.data.files import replacing
+from sasgp.errors import InputError
+from sasgp.explorer.content import lighter
 
 __all__ = ["Explorer", "embedded_json"]
 
@@ -51,14 +54,20 @@ HEIGHT = 760  # of the frame in a notebook, in pixels
 class Explorer:
     """The latent explorer of a model. A notebook displays it, and `save` writes it to a file.
 
+    A cell of a notebook does not hold the page. It shows a file that is written beside the notebook, into the current
+    folder. Where that cannot work, `light` makes a page that is small enough for the cell itself.
+
     Parameters
     ----------
     content
         The content of the page, which can be written as JSON.
+    inline
+        Whether the cell of a notebook holds the page.
     """
 
-    def __init__(self, content: dict[str, Any]) -> None:
+    def __init__(self, content: dict[str, Any], *, inline: bool = False) -> None:
         self.content = content
+        self.inline = inline
 
     @property
     def html(self) -> str:
@@ -84,11 +93,34 @@ class Explorer:
             temporary.write_text(self.html, encoding="utf-8")
         return path
 
+    def light(self, n_points: int = 2000) -> "Explorer":
+        """A smaller page, which a notebook keeps in its cell: without rows, and with some of the points.
+
+        Parameters
+        ----------
+        n_points
+            The number of points to show, drawn at random.
+
+        Returns
+        -------
+        Explorer
+        """
+        if n_points < 1:
+            raise InputError(f"n_points must be at least 1. Got {n_points}.", argument="n_points")
+        return Explorer(lighter(self.content, n_points), inline=True)
+
     def _repr_html_(self) -> str:
         """The page in a frame, so that it shares no styles or scripts with the notebook."""
+        page = self.html
+        source = f'srcdoc="{html.escape(page)}"'
+        if not self.inline:
+            name = f"explorer-{hashlib.sha256(page.encode()).hexdigest()[:12]}.html"
+            with suppress(OSError):  # a folder that is read-only: the cell holds the page after all
+                self.save(name)
+                source = f'src="{name}"'
         return (
             f'<iframe title="latent explorer" style="width: 100%; height: {HEIGHT}px; border: 0" '
-            f'sandbox="allow-scripts allow-downloads" srcdoc="{html.escape(self.html)}"></iframe>'
+            f'sandbox="allow-scripts allow-downloads allow-popups" {source}></iframe>'
         )
 
     def __repr__(self) -> str:

@@ -6,7 +6,7 @@
 
 const PIECES = 24; // of a shortest path
 const NEIGHBOURS = 10; // of a position in the graph where the path starts
-const MOST_NODES = 1000;
+const MOST_NODES = 400;
 const ROUNDS = 40;
 
 class Geometry {

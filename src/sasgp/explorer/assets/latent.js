@@ -18,6 +18,8 @@ class LatentPlot {
     if (app.geometry) this.fogs.volume = new Fog(this, (z) => Math.log10(app.geometry.volume(z)), app.volumeGrid, decades);
     this.density = new Density(this);
     this.tooltip = new Tooltip(app);
+    this.share = 1; // of the points that are drawn while the view moves
+    this.lastMove = -Infinity;
   }
 
   // The plane of the latent space that is shown. A background belongs to one plane
@@ -63,15 +65,19 @@ class LatentPlot {
     const marks = { count: order.length, at: new Float32Array(2 * order.length), colour: new Uint8Array(4 * order.length), look: new Float32Array(2 * order.length) };
     const size = Math.min(Math.max(60 * n ** -0.28, 2.6), 8) * 3 ** app.look.size;
     const colours = Array.from({ length: Math.max(column?.classes?.length ?? 2, 2) }, (_, code) => rgb(column?.values && code ? OTHERS : classColour(column, code)));
+    const scale = Array.from({ length: 256 }, (_, k) => shade(k / 255));
     order.forEach((i, k) => {
       const code = this.code(i);
       const isNumber = column?.values && !code;
-      const colour = isNumber ? shade((column.values[i] - column.low) / (column.high - column.low || 1)) : colours[code];
+      const colour = isNumber ? scale[Math.round(255 * ((column.values[i] - column.low) / (column.high - column.low || 1)))] : colours[code];
       const shape = column?.classes ? classShape(code) : 0;
       const alpha = app.look.opacity * (chosen(i) ? 1 : 0.15) * (this.fades?.[i] ?? 1);
-      marks.at.set([this.x(i), this.y(i)], 2 * k);
-      marks.colour.set([colour[0], colour[1], colour[2], 255 * Math.max(selection.size && chosen(i) ? alpha ** 0.5 : alpha, 0.02)], 4 * k);
-      marks.look.set([shape ? 1.25 * size : size, shape], 2 * k);
+      marks.at[2 * k] = this.x(i);
+      marks.at[2 * k + 1] = this.y(i);
+      for (let c = 0; c < 3; c++) marks.colour[4 * k + c] = colour[c];
+      marks.colour[4 * k + 3] = 255 * Math.max(selection.size && chosen(i) ? alpha ** 0.5 : alpha, 0.02);
+      marks.look[2 * k] = shape ? 1.25 * size : size;
+      marks.look[2 * k + 1] = shape;
     });
     return marks;
   }
@@ -107,13 +113,25 @@ class LatentPlot {
     });
   }
 
+  // While the view moves, as many points are drawn as stay fluid; they are in a random order, so that a part looks like all
+  moving(time) {
+    const last = this.lastMove;
+    this.lastMove = time;
+    if (time - last < 400) this.share = Math.min(Math.max(this.share * (time - last > 60 ? 0.6 : time - last < 25 ? 1.3 : 1), 0.1), 1);
+    clearTimeout(this.rest);
+    this.rest = setTimeout(() => {
+      this.lastMove = -Infinity;
+      this.points.draw(this.viewport);
+    }, 180);
+  }
+
   paintNow() {
     const { viewport, app } = this;
     const pen = prepared(this.fogCanvas, ...viewport.size);
     pen.fillStyle = ink("panel");
     pen.fillRect(0, 0, ...viewport.size);
     this.fog?.draw(pen);
-    this.points.draw(viewport);
+    this.points.draw(viewport, this.lastMove > performance.now() - 180 ? this.share : 1);
     this.drawAxes();
     const over = prepared(this.drawing, ...viewport.size);
     if (app.Q > 1 && app.look.contours) this.density.drawContours(over);
@@ -189,12 +207,14 @@ class LatentPlot {
 
   pan(dx, dy) {
     this.viewport.pan(dx, dy);
+    this.moving(performance.now());
     this.tooltip.hide();
     this.paint();
   }
 
   zoom(factor, px, py) {
     this.viewport.zoom(factor, px, py);
+    this.moving(performance.now());
     this.tooltip.hide();
     this.paint();
     this.stopped();

@@ -107,8 +107,8 @@ async function stretched(code, most) {
 
 async function copyLink(app) {
   const link = await linkOf(app);
-  history.replaceState(null, "", link);
   try {
+    history.replaceState(null, "", link);
     await navigator.clipboard.writeText(link);
   } catch { // not allowed, for example in a frame
     const field = element("textarea", { value: link });

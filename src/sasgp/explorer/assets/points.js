@@ -1,6 +1,7 @@
 // Points on a canvas, by WebGL or without. Both have the same methods:
 //   load(marks)      marks: { count, at: Float32Array [n, 2], colour: Uint8Array [n, 4], look: Float32Array [n, 2] }
-//   draw(viewport)   `look` is the diameter in pixels and the shape: 0 circle, 1 triangle, 2 diamond
+//   draw(viewport, share = 1)   the last ones, which are in front, or all
+// `look` is the diameter in pixels and the shape: 0 circle, 1 triangle, 2 diamond.
 
 const CANVAS_POINTS = 20000; // points drawn without WebGL, at most
 
@@ -80,7 +81,7 @@ class WebGLPoints {
     }
   }
 
-  draw(viewport) {
+  draw(viewport, share = 1) {
     const { gl, canvas } = this;
     const { size, unit, centre } = (this.viewport = viewport);
     const ratio = devicePixelRatio || 1;
@@ -92,7 +93,8 @@ class WebGLPoints {
     gl.uniform2f(this.place("shift"), ...scale.map((s, q) => -s * centre[q]));
     gl.uniform1f(this.place("ratio"), ratio);
     gl.clear(gl.COLOR_BUFFER_BIT);
-    gl.drawArrays(gl.POINTS, 0, this.marks.count);
+    const first = Math.floor((1 - share) * this.marks.count);
+    gl.drawArrays(gl.POINTS, first, this.marks.count - first);
   }
 }
 
@@ -101,10 +103,10 @@ class CanvasPoints {
 
   load(marks) { this.marks = marks; }
 
-  draw(viewport) {
+  draw(viewport, share = 1) {
     const { count, at, colour, look } = this.marks;
     const pen = prepared(this.canvas, ...viewport.size);
-    for (let i = Math.max(0, count - CANVAS_POINTS); i < count; i++) { // the last ones are in front
+    for (let i = Math.max(0, count - CANVAS_POINTS, Math.floor((1 - share) * count)); i < count; i++) {
       const [x, y] = viewport.toScreen(at[2 * i], at[2 * i + 1]);
       const r = look[2 * i] / 2;
       if (x < -r || y < -r || x > viewport.size[0] + r || y > viewport.size[1] + r) continue;
