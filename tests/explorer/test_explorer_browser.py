@@ -98,6 +98,17 @@ class Page:
         self.driver.find_element("css selector", selector).click()
         self.settle()
 
+    def type(self, selector, text):
+        """Clicks into a box and types what a keyboard has."""
+        box = self.driver.find_element("css selector", selector)
+        box.click()
+        box.send_keys("".join(letter for letter in text if ord(letter) < 0x2000))
+
+    def keys(self, *keys):
+        from selenium.webdriver import ActionChains
+
+        ActionChains(self.driver).send_keys(*keys).perform()
+
     def settle(self):
         """What appears or goes may give the plot another size, a moment later."""
         self.until(
@@ -356,7 +367,10 @@ def test_hostile_text_is_shown_and_never_executed(page, tmp_path):
     model = Decoder(KERNELS["rbf"]())
     labels = np.array(HOSTILE)[np.arange(200) % len(HOSTILE)]
     columns = {name: np.arange(200) % 3 for name in HOSTILE}
-    explorer = explore(model, model.X, labels=labels, columns=columns, feature_names=HOSTILE, title=HOSTILE[1])
+    columns["long"] = [f"{i} {HOSTILE[i % len(HOSTILE)]}" for i in range(200)]
+    explorer = explore(
+        model, model.X, labels=labels, columns=columns, feature_names=HOSTILE, ids=labels, title=HOSTILE[1]
+    )
     path = tmp_path / "<img src=x onerror=document.title='pwned'> \"quoted\" 😀.html"
     page.open(explorer, path)
     page.hover(0.3, -0.4)
@@ -365,14 +379,17 @@ def test_hostile_text_is_shown_and_never_executed(page, tmp_path):
     features = page.js("return [...document.querySelectorAll('.feature .name')].map((n) => n.textContent)")
     assert features == HOSTILE
     assert page.js("return document.getElementById('title').textContent") == HOSTILE[1]
-    options = page.js("return [...document.querySelectorAll('#colour option')].map((o) => o.textContent)")
-    assert options == ["label", *HOSTILE, *(f"{name} (data)" for name in HOSTILE)]
-    for i in range(len(options)):  # colour by each
-        page.js(
-            "const c = document.getElementById('colour'); c.value = arguments[0]; c.dispatchEvent(new Event('change'))",
-            i,
-        )
-        page.hover(-0.3 + 0.05 * i, 0.2)
+    page.press("#colour")
+    options = page.js("return [...document.querySelectorAll('#colours [role=option] .name')].map((o) => o.textContent)")
+    assert options == ["label", *HOSTILE, "long", *(f"{name} (data)" for name in HOSTILE)]
+    for i in range(len(options)):  # colour by each, with names of clusters, contours and the values of a point
+        page.js("explorer.colourBy(explorer.columns[arguments[0]])", i)
+        page.js("Object.assign(explorer.look, { labels: true, contours: true }); explorer.plot.paintNow()")
+        page.hover(*model.embedding_[i].tolist())
+    for text in HOSTILE:
+        page.js("for (const hit of searchHits(explorer, arguments[0]).hits) hit.choose()", text[:8])
+        page.type("#search", text[:8])
+    page.js("explorer.selection.keep(arguments[0])", HOSTILE[1])
     page.press("[data-mode=path]")
     page.mouse((-1, 0), "click", (1, 0.5), "click")
     page.until("return explorer.path.frames.length")
@@ -423,7 +440,7 @@ def test_lasso_to_csv_has_exactly_the_selected_rows(page, tmp_path):
     assert len(chosen) > 30
     np.testing.assert_array_equal(np.array([line[1:3] for line in lines[1:]], np.float32), model.embedding_[chosen])
     assert [line[3] for line in lines[1:]] == labels[chosen].tolist()
-    assert f"{len(chosen)} selected" in page.text()
+    assert f"{len(chosen)} of 200 rows" in page.text()
 
 
 def test_hidden_classes_are_not_selected(page, tmp_path):
@@ -630,27 +647,39 @@ def test_no_control_covers_another(page, tmp_path, dark, size, kind):
 
 
 def test_without_webgl_a_sentence_says_so_and_the_rest_works(tmp_path):
-    model = Decoder(KERNELS["rbf"](), N=5000)
+    model = Decoder(KERNELS["rbf"](), N=21_000)
     with browser(tmp_path, "--disable-3d-apis", "--disable-gpu") as page:
         page.open(explore(model, model.X), tmp_path / "x.html")
         assert "This browser has no WebGL" in page.text()
-        assert "2,500 of 5,000 points are shown" in page.text()
+        assert "20,000 of 21,000 points are shown" in page.text()
         agrees(page.hover(0.3, -0.4), model)
-        assert page.js("return document.querySelectorAll('.scatterlayer .point').length") == 2500
+        # A point is drawn in its colour: of the pixels around it some are not those of the background
+        x, y = (float(v) for v in model.embedding_[20_999])
+        drawn = "const [x, y] = explorer.plot.toScreen(arguments[0], arguments[1]).map(Math.round);"
+        drawn += "const pen = document.getElementById('points').getContext('2d');"
+        assert max(page.js(drawn + "return [...pen.getImageData(x - 1, y - 1, 3, 3).data]", x, y)) > 0
         assert page.log() == []
 
 
-def test_in_a_notebook_it_shows_itself_in_a_frame_of_its_own(page, tmp_path):
+def test_in_a_notebook_it_shows_itself_in_a_frame_of_its_own(page, tmp_path, monkeypatch):
     model = Decoder(KERNELS["rbf"]())
     page.window(1280, 720)
-    (tmp_path / "notebook.html").write_text(
-        f"<!doctype html><meta charset=utf-8>{explore(model, model.X)._repr_html_()}"
-    )
+    monkeypatch.chdir(tmp_path)
+    explorer = explore(model, model.X, labels=["a", "b"] * 100)
+    cells = explorer._repr_html_() + explorer.light(50)._repr_html_()
+    (tmp_path / "notebook.html").write_text(f"<!doctype html><meta charset=utf-8>{cells}")
     page.driver.get((tmp_path / "notebook.html").as_uri())
-    page.driver.switch_to.frame(0)
-    page.until("return document.documentElement.dataset.ready === 'true'")
-    agrees(page.said(), model)
-    page.driver.switch_to.default_content()
+    for frame, n in ((0, 200), (1, 50)):  # a file beside the notebook, and a light page inside of it
+        page.driver.switch_to.frame(frame)
+        page.until("return document.documentElement.dataset.ready === 'true'")
+        assert page.js("return explorer.n") == n
+        page.until("return !explorer.plot.pending")
+        agrees(page.said(), model)
+        page.press("[data-mode=select]")
+        page.press("#select-view")
+        page.press("#keep-it")  # without the browser's storage
+        assert page.js("return explorer.selection.kept[0].rows.length") == n
+        page.driver.switch_to.default_content()
 
 
 def test_many_points_and_left_out_columns_are_mentioned(page, tmp_path, monkeypatch):

@@ -122,6 +122,8 @@ def pack_columns(columns: Mapping[str, Array], own: Mapping[str, Packed]) -> lis
 
 
 def _pack_column(name: str, values: Array) -> Packed:
+    if values.dtype.kind == "M":
+        return _pack_dates(name, values)
     labels = Labels.from_array(values, len(values), MAX_CLASSES)
     if labels.values is None:
         packed: Packed = {"name": name, "classes": list(labels.names), "others": int(labels.has_others)}
@@ -134,6 +136,15 @@ def _pack_column(name: str, values: Array) -> Packed:
     known = finite[~np.isnan(finite)]
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
     return {"name": name, "low": low, "high": high, "values": pack(finite, "float32")}
+
+
+def _pack_dates(name: str, values: Array) -> Packed:
+    """Dates as seconds since 1970, which the page writes as dates again."""
+    seconds = (values - np.datetime64(0, "s")) / np.timedelta64(1, "s")
+    known = seconds[~np.isnan(seconds)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+    unit = "date" if not (known % 86400).any() else "datetime"
+    return {"name": name, "low": low, "high": high, "unit": unit, "values": pack(seconds, "float64")}
 
 
 @dataclass(frozen=True)
