@@ -385,9 +385,9 @@ def test_hostile_text_is_shown_and_never_executed(page, tmp_path):
     for i in range(len(options)):  # colour by each, with names of clusters, contours and the values of a point
         page.js("explorer.colourBy(explorer.columns[arguments[0]])", i)
         page.js("Object.assign(explorer.look, { labels: true, contours: true }); explorer.plot.paintNow()")
-        page.hover(*model.embedding_[i].tolist())
+        page.js("explorer.plot.showTooltip(arguments[0])", i)
     for text in HOSTILE:
-        page.js("for (const hit of searchHits(explorer, arguments[0]).hits) hit.choose()", text[:8])
+        page.js("for (const hit of searchHits(explorer, arguments[0]).hits.filter((_, i) => i % 25 === 0)) hit.choose()", text[:8])
         page.type("#search", text[:8])
     page.js("explorer.selection.keep(arguments[0])", HOSTILE[1])
     page.press("[data-mode=path]")

@@ -14,11 +14,12 @@ function connect(app) {
   on("csv", "click", () => app.save(new Blob([app.selection.csv()], { type: "text/csv" }), "selection.csv"));
   on("deselect", "click", () => app.selection.change([]));
   on("select-view", "click", () => app.selection.change(app.plot.rowsInView()));
-  on("keep", "submit", (event) => {
-    event.preventDefault(); // nothing is sent anywhere
+  const keep = () => {
     app.selection.keep($("name").value.trim() || `selection ${app.selection.kept.length + 1}`);
     $("name").value = "";
-  });
+  };
+  on("keep-it", "click", keep);
+  on("name", "keydown", (event) => event.key === "Enter" && keep());
   on("strip", "click", (event) => {
     const z = app.path.pointAt(event.offsetX);
     if (!z) return;

@@ -18,10 +18,13 @@ class Viewport {
     if (!this.flat) this.unit.fill(Math.max(...this.unit));
   }
 
+  // Another size shows as much of the plane along the shorter side
   resize(width, height) {
+    const { extent } = this;
     this.size = [Math.max(width, 1), Math.max(height, 1)];
     if (!this.moved) return this.fit(...this.home);
     if (this.flat) this.unit[1] = (this.home[1][1] - this.home[1][0]) / this.size[1];
+    this.look(this.centre, extent);
   }
 
   range(q) {
