@@ -57,7 +57,7 @@ class Density {
         const path = new Path2D();
         path.addPath(line, matrix);
         for (const [colour, width] of [[ink("paper"), 3.4], [classes ? classColour(app.column, group.code) : ink("ink"), 1.6]]) {
-          Object.assign(pen, { strokeStyle: colour, lineWidth: k && classes ? 0.7 * width : width, lineCap: "round", globalAlpha: colour === ink("paper") ? 0.7 : 1 });
+          Object.assign(pen, { strokeStyle: colour, lineWidth: k && classes ? 0.7 * width : width, lineJoin: "round", globalAlpha: colour === ink("paper") ? 0.7 : 1 });
           pen.stroke(path);
         }
       });
@@ -130,27 +130,38 @@ function threshold({ values, cells }, share) {
   return at[Math.floor((1 - share) * (at.length - 1))];
 }
 
-// The line where a density is `level`, by marching squares: in each square of four cells, at most two pieces
+// The lines where a density is `level`, by marching squares: in each square of four cells at most two pieces, which join
+// pieces of the neighbouring squares at the edges that they share
 function contour({ values, box }, level) {
-  const path = new Path2D();
   const [n, lines] = box.size;
-  const place = (cx, cy) => [box.low[0] + (cx + 0.5) * box.unit, box.low[1] + (cy + 0.5) * box.unit];
+  const joined = new Map(); // edge → the edges that a piece leads to; an edge is twice its cell, plus 1 if it is upright
+  const join = (a, b) => {
+    for (const [from, to] of [[a, b], [b, a]]) joined.has(from) ? joined.get(from).push(to) : joined.set(from, [to]);
+  };
   for (let cy = 0; cy + 1 < lines; cy++) {
     for (let cx = 0; cx + 1 < n; cx++) {
-      const corners = [[cx, cy], [cx + 1, cy], [cx + 1, cy + 1], [cx, cy + 1]];
-      const heights = corners.map(([x, y]) => values[y * n + x]);
-      const crossings = [];
-      for (let k = 0; k < 4; k++) {
-        const [a, b] = [heights[k], heights[(k + 1) % 4]];
-        if (a >= level === b >= level) continue;
-        const t = (level - a) / (b - a);
-        const [[ax, ay], [bx, by]] = [corners[k], corners[(k + 1) % 4]];
-        crossings.push(place(ax + t * (bx - ax), ay + t * (by - ay)));
-      }
-      for (let k = 0; k + 1 < crossings.length; k += 2) {
-        path.moveTo(...crossings[k]);
-        path.lineTo(...crossings[k + 1]);
-      }
+      const at = cy * n + cx;
+      const above = [values[at] >= level, values[at + 1] >= level, values[at + n + 1] >= level, values[at + n] >= level];
+      const crossed = [2 * at, 2 * (at + 1) + 1, 2 * (at + n), 2 * at + 1].filter((_, k) => above[k] !== above[(k + 1) % 4]);
+      for (let k = 0; k < crossed.length; k += 2) join(crossed[k], crossed[k + 1]);
+    }
+  }
+  const place = (edge) => {
+    const at = edge >> 1;
+    const next = edge & 1 ? at + n : at + 1;
+    const t = (level - values[at]) / (values[next] - values[at]);
+    const [cx, cy] = [(at % n) + (edge & 1 ? 0 : t), Math.floor(at / n) + (edge & 1 ? t : 0)];
+    return [box.low[0] + (cx + 0.5) * box.unit, box.low[1] + (cy + 0.5) * box.unit];
+  };
+  const path = new Path2D();
+  for (const start of joined.keys()) {
+    if (!joined.get(start).length) continue;
+    path.moveTo(...place(start));
+    for (let edge = start; joined.get(edge).length; ) {
+      const next = joined.get(edge).pop();
+      joined.get(next).splice(joined.get(next).indexOf(edge), 1);
+      path.lineTo(...place(next));
+      edge = next;
     }
   }
   return path;
