@@ -382,10 +382,9 @@ def test_hostile_text_is_shown_and_never_executed(page, tmp_path):
     page.press("#colour")
     options = page.js("return [...document.querySelectorAll('#colours [role=option] .name')].map((o) => o.textContent)")
     assert options == ["label", *HOSTILE, "long", *(f"{name} (data)" for name in HOSTILE)]
-    for i in range(len(options)):  # colour by each, with names of clusters, contours and the values of a point
+    for i in range(len(options)):  # colour by each, with names of clusters and the values of a point
         page.js("explorer.colourBy(explorer.columns[arguments[0]])", i)
-        page.js("Object.assign(explorer.look, { labels: true, contours: true }); explorer.plot.paintNow()")
-        page.js("explorer.plot.showTooltip(arguments[0])", i)
+        page.js("explorer.look.labels = true; explorer.plot.paintNow(); explorer.plot.showTooltip(arguments[0])", i)
     for text in HOSTILE:
         page.js("for (const hit of searchHits(explorer, arguments[0]).hits.filter((_, i) => i % 25 === 0)) hit.choose()", text[:8])
         page.type("#search", text[:8])

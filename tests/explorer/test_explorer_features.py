@@ -451,6 +451,155 @@ def test_a_selection_that_unpacks_to_too_much_is_ignored(page, birds):
     assert page.js("return explorer.selection.rows") == []
 
 
+# ---------------------------------------------------------------------------------------------------- geometry
+
+
+class Naive:
+    """Distances in the data of a decoder, from its posterior's numbers, in float64."""
+
+    def __init__(self, posterior):
+        self.kernel, self.U = posterior.kernel, posterior.Z.double()
+        self.alpha, self.root = posterior.alpha.double().numpy(), posterior.root.double().numpy()
+        self.weight = posterior.scales.double().expand(self.alpha.shape[1]).square().sum().item()
+
+    def k(self, A, B):
+        with torch.no_grad():
+            return self.kernel(torch.as_tensor(A), torch.as_tensor(B)).to_dense().double().numpy()
+
+    def squared(self, A, B):
+        """E‖f(a) − f(b)‖² [n] of each pair of rows, from the joint covariance."""
+        KA, KB = self.k(A, self.U), self.k(B, self.U)
+        mean = np.square((KA - KB) @ self.alpha).sum(1)
+        with torch.no_grad():
+            A, B = torch.as_tensor(A), torch.as_tensor(B)
+            aa, bb, ab = (self.kernel(x, y, diag=True).double().numpy() for x, y in ((A, A), (B, B), (A, B)))
+        doubt = aa + bb - 2 * ab - np.square((KA - KB) @ self.root.T).sum(1)
+        return mean + self.weight * doubt
+
+    def length(self, path, n=400):
+        """The length of a path, as n small straight pieces."""
+        path = np.asarray(path, dtype=np.float64)
+        at = np.linspace(0, len(path) - 1, n + 1)
+        fine = np.stack([np.interp(at, np.arange(len(path)), path[:, q]) for q in range(path.shape[1])], 1)
+        return np.sqrt(np.maximum(self.squared(fine[:-1], fine[1:]), 0)).sum()
+
+    def metric(self, z, h=1e-3):
+        """G from squared distances of small steps: G_qr = ¼ (d²(e_q + e_r) − d²(e_q − e_r)) / h², central around z."""
+        Q = len(z)
+        G = np.empty((Q, Q))
+        for q in range(Q):
+            for r in range(Q):
+                a, b = np.eye(Q)[q], np.eye(Q)[r]
+                plus, minus = (
+                    self.squared((z - h * step / 2)[None], (z + h * step / 2)[None])[0] for step in (a + b, a - b)
+                )
+                G[q, r] = (plus - minus) / (4 * h**2)
+        return G
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "rbf-ard", "matern52", "matern32", "sum", "product"])
+def test_the_metric_is_that_of_small_steps(page, birds, kernel):
+    model = Decoder(KERNELS[kernel](), scales=torch.linspace(0.5, 2, 6))
+    naive = Naive(model.posterior_)
+    if not page.js("return window.explorer !== undefined && typeof Geometry === 'function'"):
+        birds.on(page)
+    packed = explore(model).content["decoder"]
+    Z = np.concatenate([model.embedding_[60:66].astype(np.float64), [[2.5, 2.0]]])
+    read = "ExactDecoder.read(arguments[0], 2).then((d) => { const g = Geometry.of(d, arguments[0]);"
+    read += "arguments[2](arguments[1].map((z) => [[...g.derivatives(Float64Array.from(z)).G], g.volume(z)])) })"
+    for z, (G, volume) in zip(Z, page.driver.execute_async_script(read, packed, Z.tolist()), strict=True):
+        expected = naive.metric(z)
+        # A Matérn-3/2 kernel is 1 − u²/2 + O(u³), so that a step of a thousandth is off by about that; and T is rounded
+        np.testing.assert_allclose(np.reshape(G, (2, 2)), expected, rtol=0, atol=6e-3 * np.abs(expected).max())
+        assert volume == pytest.approx(np.sqrt(np.linalg.det(expected)), rel=1e-2)
+
+
+def horseshoe(Q=2):
+    """A decoder that knows a half circle: the straight way between its ends leads through the unknown."""
+    model = Decoder(KERNELS["rbf"](), Q=Q, noise=1e-4)
+    turn = np.linspace(0, np.pi, 60)
+    Z = np.zeros((60, Q))
+    Z[:, 0], Z[:, 1] = 2 * np.cos(turn), 3 * np.sin(turn)
+    X = 0.15 * np.stack([np.cos(turn * k / 4 + k) for k in range(6)], 1)  # little changes along it
+    model.embedding_, model.X = Z.astype(np.float32), X.astype(np.float32)
+    old = model.posterior_
+    Z, X = torch.from_numpy(model.embedding_), torch.from_numpy(model.X)
+    model.posterior_ = given_rows(old.kernel, old.noise, Z, X, torch.zeros(6))
+    return model
+
+
+@pytest.mark.parametrize("Q", [2, 3])
+def test_the_shortest_path_is_short_and_stays_where_the_data_are(page, tmp_path, Q):
+    from scipy.optimize import minimize
+    from selenium.webdriver import Keys
+
+    model = horseshoe(Q)
+    naive = Naive(model.posterior_)
+    page.open(explore(model, model.X), tmp_path / "x.html", height=800)
+    page.press("[data-mode=path]")
+    assert page.js("return document.getElementById('route').value") == "shortest"
+    page.js("explorer.plot.stage.focus(); explorer.pointAt(-2, 0)")
+    page.keys(Keys.ENTER)
+    page.js("explorer.pointAt(2, 0)")
+    page.keys(Keys.ENTER)  # by keyboard
+    page.until("return explorer.path.frames.length")
+    line = np.array(page.js("return explorer.path.line"))
+    np.testing.assert_allclose(line[[0, -1]], model.embedding_[[-1, 0]], atol=1e-6)
+    straight, own = naive.length(line[[0, -1]]), naive.length(line)
+    assert own < 0.8 * straight
+    said = [float(word.rstrip(".;")) for word in texts(page, "#path-hint")[0].split() if word[0].isdigit()]
+    np.testing.assert_allclose(said, [own, straight], rtol=0.03)
+    # All its points are near the data, and more so than a straight line's
+    distance = np.linalg.norm(line[:, None] - model.embedding_, axis=2).min(1)
+    assert distance.max() < 0.5
+    # Nothing near it has less energy: another method, started there, finds hardly anything shorter
+    inner = line[1:-1]
+
+    def energy(flat):
+        path = np.concatenate([line[:1], flat.reshape(inner.shape), line[-1:]])
+        return naive.squared(path[:-1], path[1:]).sum()
+
+    found = minimize(energy, inner.ravel(), method="CG", options={"maxiter": 3})
+    better = np.concatenate([line[:1], found.x.reshape(inner.shape), line[-1:]])
+    assert naive.length(better) > 0.99 * own
+    # Pictures along it are as far apart in the data as from each other
+    points = np.array(page.js("return explorer.path.points"))
+    pieces = [naive.length(points[i : i + 2], 20) for i in range(len(points) - 1)]
+    assert np.std(pieces) < 0.15 * np.mean(pieces)
+    # The other routes are one choice away
+    for route in ("certain", "straight"):
+        page.js(
+            "const r = document.getElementById('route'); r.value = arguments[0]; r.dispatchEvent(new Event('change'))",
+            route,
+        )
+        page.until(f"return explorer.path.line.length {'> 2' if route == 'certain' else '=== 2'}")
+
+
+def test_the_volume_is_a_background(page, tmp_path):
+    model = Decoder(KERNELS["rbf"]())
+    naive = Naive(model.posterior_)
+    page.open(explore(model, model.X), tmp_path / "x.html")
+    page.press("#options")
+    page.js("const b = document.getElementById('background'); b.value = 'volume'; b.dispatchEvent(new Event('change'))")
+    page.until("return explorer.plot.fog === explorer.plot.fogs.volume && explorer.plot.fog.grid && !explorer.plot.pending")
+    n, axes, values = page.js("const { n, axes, values } = explorer.plot.fog.grid; return [n, axes, [...values]]")
+    x, y = (np.linspace(*axis, n) for axis in axes)
+    for column, line in ((n // 2, n // 2), (n // 3, n // 2), (0, 0)):
+        expected = np.sqrt(np.linalg.det(naive.metric(np.array([x[column], y[line]]))))
+        assert values[line * n + column] == pytest.approx(np.log10(expected), abs=0.01)
+    assert texts(page, "#scale")[0].startswith("volume")
+    page.js("const b = document.getElementById('background'); b.value = 'none'; b.dispatchEvent(new Event('change'))")
+    assert texts(page, "#scale") == [""]
+
+
+def test_without_a_metric_the_other_routes_remain(page, tmp_path):
+    model = Decoder(OwnKernel())
+    page.open(explore(model, model.X), tmp_path / "x.html")
+    assert page.js("return document.getElementById('route').value") == "certain"
+    disabled = "return [...document.querySelectorAll('option:disabled')].map((o) => o.value)"
+    assert sorted(page.js(disabled)) == ["shortest", "volume"]
+
+
 # ---------------------------------------------------------------------------------------------------- looks
 
 
