@@ -280,6 +280,8 @@ def test_a_selection_says_what_distinguishes_it(page, birds):
     birds.on(page)
     corners = [(0.5, -3), (3.5, -3), (3.5, 3), (0.5, 3)]
     lasso(page, corners)
+    page.settle()
+    assert page.js("return explorer.plot.lassoLine") is None
     chosen = np.array(page.js("return explorer.selection.rows"))
     assert abs(len(chosen) - inside(corners, birds.model.embedding_).sum()) <= 3
     assert texts(page, "#selected") == [f"{len(chosen)} of {N} rows"]

@@ -162,7 +162,7 @@ function summary(app, selection) {
   if (app.page.image && app.observed.n) found.push(...meanImages(app, selection));
   const lines = differences(app, selection, column);
   if (lines.length) {
-    found.push(element("h3", { textContent: "unlike the rest", title: "The difference of the means, in standard deviations" }));
+    found.push(element("h3", { title: "The difference of the means, in standard deviations" }, "unlike the rest", element("span", { className: "note", textContent: "selection / rest" })));
     found.push(element("div", { className: "differences" }, ...lines));
   }
   return found;

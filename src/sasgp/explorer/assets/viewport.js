@@ -80,12 +80,13 @@ function ticks([low, high], count) {
   return found;
 }
 
-// A canvas of this many pixels of the page, sharp on any screen, and its pen
+// A canvas of this many pixels of the page, sharp on any screen, and its pen. The processor draws it, not the graphics card:
+// Chromium may go on showing a canvas of the card that has only been cleared
 function prepared(canvas, width, height) {
   const ratio = devicePixelRatio || 1;
   const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
   if (canvas.width !== w || canvas.height !== h) Object.assign(canvas, { width: w, height: h });
-  const pen = canvas.getContext("2d");
+  const pen = canvas.getContext("2d", { willReadFrequently: true });
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   pen.clearRect(0, 0, width, height);
   return pen;
