@@ -331,7 +331,7 @@ def test_ids_and_text_with_many_values_are_whole(monkeypatch):
     (who,) = page["columns"]
     assert (len(who["classes"]), who["others"]) == (30, 1)
     assert [unpack_text(who["levels"])[cell] for cell in unpack(who["cells"])] == [ids[i] for i in rows]
-    with pytest.raises(InputError, match="one name for each of the 200 points. Got 3"):
+    with pytest.raises(InputError, match=r"one name for each of the 200 points\. Got 3"):
         explore(model, ids=["a", "b", "c"])
 
 

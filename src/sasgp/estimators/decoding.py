@@ -1,6 +1,6 @@
 """From latents to observations: predict, reconstruct, sample, and the explorer, which decodes in the browser."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -169,7 +169,7 @@ class Decoding(Inference):
         *,
         Z: Any = None,
         columns: Any = None,
-        ids: Sequence[Any] | None = None,
+        ids: Iterable[Any] | None = None,
         image_shape: Sequence[int] | None = None,
         title: str = "latent space",
     ) -> Any:

@@ -7,13 +7,14 @@
 the style and the scripts of the page, which run as they are written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sasgp.data.palette import MAX_CLASSES
 from sasgp.data.rows import take_rows
 from sasgp.errors import InputError
 from sasgp.evaluation import mean_filled, shown_latents
@@ -40,7 +41,7 @@ def explore(
     labels: Any = None,
     columns: Any = None,
     rows: Array | None = None,
-    ids: Sequence[Any] | None = None,
+    ids: Iterable[Any] | None = None,
     feature_names: Sequence[str] | None = None,
     image_shape: Sequence[int] | None = None,
     title: str = "latent space",
@@ -134,7 +135,7 @@ def _table_content(
         observed = content.Observed(np.empty((0, C)), np.empty((0, model.n_components_)), np.empty(0, np.int64))
     else:
         sample = tables.cells(model, X, len(points))
-        own = tables.colours(model.columns_, sample[shown], content.COLUMN_BYTES, content.MAX_CLASSES)
+        own = tables.colours(model.columns_, sample[shown], content.COLUMN_BYTES, MAX_CLASSES)
         observed = content.Observed.some(sample, points, shown, 8)
     return {
         "n_features": C,

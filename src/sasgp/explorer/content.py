@@ -198,4 +198,10 @@ def lighter(page: Packed, n: int) -> Packed:
     D = page["n_features"]
     nothing = Observed(np.empty((0, D)), np.empty((0, Q)), np.empty(0, np.int64))
     observed = pack_observed(nothing, page["image"])
-    return page | {"Z": part(page["Z"]), "rows": part(page["rows"]), "ids": ids, "columns": columns, "observed": observed}
+    return page | {
+        "Z": part(page["Z"]),
+        "rows": part(page["rows"]),
+        "ids": ids,
+        "columns": columns,
+        "observed": observed,
+    }
