@@ -30,8 +30,9 @@ class Settings:
         layout of neighbours. "table": a free latent for each training row. In Python also any torch module that maps
         rows [B, D] to z [B, Q], or to (mean, variance).
     kernel
-        "rbf" (the default), "rbf-ard", "matern12", "matern32" or "matern52", each with an amplitude. In Python also any
-        gpytorch.kernels.Kernel, which starts from the values it has.
+        "rbf" (the default), "matern12", "matern32" or "matern52", or with one lengthscale per dimension "rbf-ard",
+        "matern32-ard" or "matern52-ard". Each has an amplitude. In Python also any gpytorch.kernels.Kernel, which
+        starts from the values it has.
     noise
         "shared": one noise variance for all features. "feature": a learned scale for each feature, for features that
         differ in units or in how predictable they are. "auto": "shared" for images and for arrays whose features have
@@ -91,7 +92,7 @@ class Settings:
     n_components: int | Literal["auto"] = 2
     latents: Literal["bayesian", "point"] = "bayesian"
     encoder: Literal["network", "conv", "table"] | Any = "network"
-    kernel: Literal["rbf", "rbf-ard", "matern12", "matern32", "matern52"] | Any = None
+    kernel: Literal["rbf", "rbf-ard", "matern12", "matern32", "matern52", "matern32-ard", "matern52-ard"] | Any = None
     noise: Literal["auto", "shared", "feature", "local"] = "auto"
     active_set_size: int | None = 400
     batch_size: int = 1024
