@@ -605,6 +605,16 @@ def test_the_volume_is_a_background(page, tmp_path):
     assert texts(page, "#scale") == [""]
 
 
+def test_the_first_volume_comes_with_the_page(page, tmp_path):
+    model = Decoder(KERNELS["rbf"]())
+    model.volume = lambda Z: 10 ** np.asarray(Z)[:, 0]  # what the page shows is what Python says
+    page.open(explore(model, model.X), tmp_path / "x.html")
+    n, axes, values = page.js(
+        "const { n, axes, values } = explorer.plot.fogs.volume.grid; return [n, axes, [...values]]"
+    )
+    np.testing.assert_allclose(values[:n], np.linspace(*axes[0], n), atol=1e-5)
+
+
 def test_without_a_metric_the_other_routes_remain(page, tmp_path):
     model = Decoder(OwnKernel())
     page.open(explore(model, model.X), tmp_path / "x.html")

@@ -16,7 +16,7 @@ from sasgp import SASGP
 from sasgp.data.columns import Category, Discrete, Number
 from sasgp.data.columns.maps import MonotoneMap
 from sasgp.errors import InputError
-from sasgp.explorer import content, explore
+from sasgp.explorer import explore
 from sasgp.explorer.packing import unpack
 
 
@@ -65,7 +65,7 @@ def test_scores_are_rounded_less_than_features(mixed):
 
 def test_rare_levels_of_a_column_to_colour_by_are_one_class(mixed, monkeypatch):
     model, frame = mixed
-    monkeypatch.setattr(content, "MAX_CLASSES", 3)
+    monkeypatch.setattr("sasgp.explorer.MAX_CLASSES", 3)
     grade = explore(model, frame, Z=model.embedding_).content["columns"][8]
     counts = frame["grade"].value_counts().sort("count", descending=True)["grade"].to_list()
     kept = sorted(counts[:2])

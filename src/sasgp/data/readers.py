@@ -73,11 +73,7 @@ def load(
         The data. Missing values are NaN in an array and null in a table.
     """
     if isinstance(source, str) and source in NAMES:
-        if labels is not None:
-            raise InputError(f"'{source}' has its own labels. Leave out labels='{labels}'.", argument="labels")
-        if metadata:
-            raise InputError(f"'{source}' has no columns besides its features. Leave them out.", argument="metadata")
-        return load_named(source)
+        return _load_named(source, labels, metadata)
     path = Path(source).expanduser()
     if path.is_dir() and image_files(path):
         return _with_files(_load_folder(path, None if labels is None else str(labels)), metadata, path)
@@ -92,6 +88,14 @@ def load(
         return _with_files(_dataset(path, *_READERS[path.suffix.lower()](path, wanted)), metadata, path)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def _load_named(name: str, labels: str | Path | None, metadata: Sequence[str]) -> Dataset:
+    if labels is not None:
+        raise InputError(f"'{name}' has its own labels. Leave out labels='{labels}'.", argument="labels")
+    if metadata:
+        raise InputError(f"'{name}' has no columns besides its features. Leave them out.", argument="metadata")
+    return load_named(name)
 
 
 def _with_files(dataset: Dataset, metadata: Sequence[str], path: Path) -> Dataset:

@@ -60,9 +60,8 @@ def explore(
     labels
         N labels to colour by. Each of up to 30 classes has its own colour or shape. Other numbers have a scale.
     columns
-        More about the rows: a mapping or a DataFrame with N values per column. The page shows them beside a point,
-        finds them, and colours by them: numbers on a scale, text as classes. The columns of X can be chosen as well,
-        unless they are pixels.
+        More about the rows: a mapping or a DataFrame with N values per column, to show, to search and to colour by:
+        numbers on a scale, text as classes. The columns of X can be chosen as well, unless they are pixels.
     rows
         N row numbers, for the page and its exports. None counts from 0.
     ids
@@ -82,20 +81,18 @@ def explore(
         found = _table_content(model, X, points, shown, coloured, box)
     else:
         found = _array_content(model, X, points, shown, coloured, box, feature_names, image_shape)
-    return Explorer(
-        {
-            "title": title,
-            "model": type(model).__name__,
-            "n_components": model.n_components_,
-            "n_points": len(points),
-            "Z": pack(points[shown], "float32"),
-            "rows": pack(shown if rows is None else np.asarray(rows)[shown], "int32"),
-            "ids": content.ids_of(ids, shown, len(points)),
-            "palette": content.PALETTE,
-            "background": pack_background(model, box),
-            **found,
-        }
-    )
+    about = {
+        "title": title,
+        "model": type(model).__name__,
+        "n_components": model.n_components_,
+        "n_points": len(points),
+        "Z": pack(points[shown], "float32"),
+        "rows": pack(shown if rows is None else np.asarray(rows)[shown], "int32"),
+        "ids": content.ids_of(ids, shown, len(points)),
+        "palette": content.PALETTE,
+        "background": pack_background(model, box),
+    }
+    return Explorer(about | found)
 
 
 def _array_content(
