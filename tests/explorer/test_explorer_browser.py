@@ -501,4 +501,4 @@ def test_many_points_and_left_out_columns_are_mentioned(page, tmp_path, monkeypa
     page.open(explore(model, model.X), tmp_path / "x.html")
     page.press("summary")
     assert "150 of 200 points are shown" in page.text()
-    assert "4 columns of the data cannot be chosen" in page.text()
+    assert "4 columns of the data are coloured by what is decoded" in page.text()

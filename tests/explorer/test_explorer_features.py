@@ -155,6 +155,29 @@ def test_colours_by_any_column_from_a_list_that_can_be_searched(page, birds):
     assert page.js("return document.getElementById('colour').value") == "ring"
 
 
+@pytest.mark.parametrize("kernel", [KERNELS["rbf"], OwnKernel], ids=["exact", "grid"])
+def test_features_without_a_column_are_decoded(page, tmp_path, kernel):
+    from selenium.webdriver import Keys
+
+    model = Decoder(kernel())
+    names = ["wing", "tail", "bill", "leg", "eye", "song"]
+    page.open(explore(model, labels=["a", "b"] * 100, feature_names=names), tmp_path / "x.html")  # without rows
+    page.type("#search", "bil")
+    page.keys(Keys.ENTER)
+    page.until("return explorer.column.name === 'bill (decoded)'")
+    found = page.js("return [...explorer.column.values]")
+    np.testing.assert_allclose(
+        found, model.predict(model.embedding_)[:, 2], atol=1e-3 if kernel is not OwnKernel else 0.02
+    )
+    assert texts(page, "#hint")[0].startswith("Drag")
+    link = page.driver.execute_async_script("linkOf(explorer).then(arguments[0])")
+    page.driver.get("about:blank")
+    page.driver.get(link)
+    page.until("return document.documentElement.dataset.ready === 'true'")
+    assert page.js("return explorer.column.name") == "bill (decoded)"
+    page.until("return !explorer.plot.pending")
+
+
 def test_classes_have_the_colours_of_the_pictures(page, birds):
     from matplotlib.colors import to_rgb
 

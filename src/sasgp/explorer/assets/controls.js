@@ -34,7 +34,7 @@ function connect(app) {
   showTheme();
   new Picker($("search"), $("hits"), (text) => searchHits(app, text));
   new Picker($("colour"), $("colours"), (text) => colourHits(app, text), { rest: () => app.column?.name ?? "" });
-  $("colour-box").hidden = app.columns.length < 2;
+  $("colour-box").hidden = app.columns.length + app.decodedFeatures.length < 2;
   $("link").hidden = location.protocol === "about:"; // a page inside of a notebook has no address
   on("link", "click", () => copyLink(app));
   addEventListener("hashchange", () => location.reload());

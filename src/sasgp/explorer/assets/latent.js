@@ -2,6 +2,7 @@
 // so that hovering redraws nothing else.
 
 const MARGIN = { left: 44, right: 6, top: 6, bottom: 34 }; // pixels, for the axes
+const FLUID = 25; // milliseconds that the points may take in a frame while the view moves
 const REACH = 9; // pixels from the pointer to the point whose values are shown
 
 class LatentPlot {
@@ -18,8 +19,8 @@ class LatentPlot {
     if (app.geometry) this.fogs.volume = new Fog(this, (z) => Math.log10(app.geometry.volume(z)), app.volumeGrid, decades);
     this.density = new Density(this);
     this.tooltip = new Tooltip(app);
-    this.share = 1; // of the points that are drawn while the view moves
-    this.lastMove = -Infinity;
+    this.share = null; // of the points that are drawn while the view moves
+    this.rest = null;
   }
 
   // The plane of the latent space that is shown. A background belongs to one plane
@@ -113,14 +114,13 @@ class LatentPlot {
     });
   }
 
-  // While the view moves, as many points are drawn as stay fluid; they are in a random order, so that a part looks like all
-  moving(time) {
-    const last = this.lastMove;
-    this.lastMove = time;
-    if (time - last < 400) this.share = Math.min(Math.max(this.share * (time - last > 60 ? 0.6 : time - last < 25 ? 1.3 : 1), 0.1), 1);
+  // While the view moves, only as many points are drawn as stay fluid. They are in a random order, so that a part of them
+  // looks like all
+  moving() {
+    this.share ??= Math.min(Math.max(FLUID / this.points.milliseconds(this.viewport), 0.1), 1);
     clearTimeout(this.rest);
     this.rest = setTimeout(() => {
-      this.lastMove = -Infinity;
+      this.rest = null;
       this.points.draw(this.viewport);
     }, 180);
   }
@@ -131,7 +131,7 @@ class LatentPlot {
     pen.fillStyle = ink("panel");
     pen.fillRect(0, 0, ...viewport.size);
     this.fog?.draw(pen);
-    this.points.draw(viewport, this.lastMove > performance.now() - 180 ? this.share : 1);
+    this.points.draw(viewport, this.rest ? this.share : 1);
     this.drawAxes();
     const over = prepared(this.drawing, ...viewport.size);
     if (app.Q > 1 && app.look.contours) this.density.drawContours(over);
@@ -207,14 +207,14 @@ class LatentPlot {
 
   pan(dx, dy) {
     this.viewport.pan(dx, dy);
-    this.moving(performance.now());
+    this.moving();
     this.tooltip.hide();
     this.paint();
   }
 
   zoom(factor, px, py) {
     this.viewport.zoom(factor, px, py);
-    this.moving(performance.now());
+    this.moving();
     this.tooltip.hide();
     this.paint();
     this.stopped();

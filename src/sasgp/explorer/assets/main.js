@@ -272,6 +272,28 @@ class App {
     this.recolour();
   }
 
+  // Features without a column, because the file has no room or no rows: what is decoded at a point can be shown instead
+  get decodedFeatures() {
+    if (this.table) return [];
+    const known = new Set(this.columns.map((column) => column.name.replace(/ \((data|decoded)\)$/, "")));
+    return this.page.features.map((name, d) => ({ name, d })).filter(({ name }) => !known.has(name));
+  }
+
+  async colourByDecoded({ name, d }) {
+    const values = new Float32Array(this.n);
+    const pause = breaks();
+    $("hint").textContent = `Decoding ${name} …`;
+    for (let i = 0; i < this.n; i++) {
+      values[i] = this.decoder.feature(Float64Array.from(this.Z.subarray(i * this.Q, (i + 1) * this.Q)), d);
+      if (pause.due()) await pause.now();
+    }
+    $("hint").textContent = HINTS[this.mode];
+    const [low, high] = values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
+    const column = { name: `${name} (decoded)`, values, low, high };
+    if (!this.columns.some((other) => other.name === column.name)) this.columns.push(column);
+    this.colourBy(column);
+  }
+
   recolour() {
     showTheme();
     makeLegend(this);

@@ -24,7 +24,7 @@ function describe(app) {
     const which = `${grouped(app.observed.n)} of ${grouped(page.n_points)} rows`;
     notes.push(`The nearest observation is searched among ${which}, which this file contains${page.image ? " in 256 shades" : ""}.`);
   }
-  if (page.n_columns_left_out) notes.push(`${grouped(page.n_columns_left_out)} columns of the data cannot be chosen for colouring, because this file would become too large.`);
+  if (page.n_columns_left_out) notes.push(`${grouped(page.n_columns_left_out)} columns of the data ${page.table ? "cannot be chosen for colouring" : "are coloured by what is decoded"}, because this file would become too large with their values.`);
   const alike = decoder.relative.every((s) => Math.abs(s - 1) < 1e-6);
   let spread = alike ? "It is the same for every feature." : "Features differ by constant factors; the page shows the mean over features.";
   if (decoder.varies) spread = "Features differ, and not by the same factors everywhere; the page shows the mean over features.";

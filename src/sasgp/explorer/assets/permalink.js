@@ -45,7 +45,9 @@ async function restore(app, fragment) {
     if (app.axisSelects) app.showAxes();
   }
   const column = app.columns.find((one) => one.name === state.get("colour"));
+  const feature = app.decodedFeatures.find(({ name }) => `${name} (decoded)` === state.get("colour"));
   if (column) app.colourBy(column);
+  else if (feature) await app.colourByDecoded(feature);
   for (const code of (state.get("hide") ?? "").split(",")) if (/^\d+$/.test(code) && app.column?.classes?.[Number(code)] !== undefined) plot.hidden.add(Number(code));
   makeLegend(app);
   const view = numbersIn(state.get("view"), 3);

@@ -1,6 +1,7 @@
 // Points on a canvas, by WebGL or without. Both have the same methods:
 //   load(marks)      marks: { count, at: Float32Array [n, 2], colour: Uint8Array [n, 4], look: Float32Array [n, 2] }
 //   draw(viewport, share = 1)   the last ones, which are in front, or all
+//   milliseconds(viewport)      how long it takes to draw all of them
 // `look` is the diameter in pixels and the shape: 0 circle, 1 triangle, 2 diamond.
 
 const CANVAS_POINTS = 20000; // points drawn without WebGL, at most
@@ -96,12 +97,26 @@ class WebGLPoints {
     const first = Math.floor((1 - share) * this.marks.count);
     gl.drawArrays(gl.POINTS, first, this.marks.count - first);
   }
+
+  // How long all points take. Reading a pixel waits for them
+  milliseconds(viewport) {
+    const started = performance.now();
+    this.draw(viewport);
+    this.gl.readPixels(0, 0, 1, 1, this.gl.RGBA, this.gl.UNSIGNED_BYTE, new Uint8Array(4));
+    return performance.now() - started;
+  }
 }
 
 class CanvasPoints {
   constructor(canvas) { this.canvas = canvas; }
 
   load(marks) { this.marks = marks; }
+
+  milliseconds(viewport) {
+    const started = performance.now();
+    this.draw(viewport);
+    return performance.now() - started;
+  }
 
   draw(viewport, share = 1) {
     const { count, at, colour, look } = this.marks;

@@ -58,18 +58,22 @@ function classHits(app, wanted) {
 
 // A column: points are coloured by it
 function columnHits(app, wanted) {
-  const names = app.columns.map((column) => column.name);
-  return matching(names, wanted).map((c) => ({ text: names[c], note: "colour by it", choose: () => app.colourBy(app.columns[c]) }));
+  return matchingColumns(app, wanted).map(({ name, choose }) => ({ text: name, note: "colour by it", choose }));
 }
 
 // The columns to colour by that a text is part of, all of them without one
 function colourHits(app, text) {
-  const wanted = text.trim().toLowerCase();
-  const found = matching(app.columns.map((column) => column.name), wanted);
-  const hits = found.slice(0, 200).map((c) => {
-    const column = app.columns[c];
-    const note = column.classes ? `${column.classes.length} classes` : `${scaleText(column.low, column)} – ${scaleText(column.high, column)}`;
-    return { text: column.name, note, choose: () => app.colourBy(column) };
-  });
+  const found = matchingColumns(app, text.trim().toLowerCase());
+  const hits = found.slice(0, 200).map(({ name, note, choose }) => ({ text: name, note, choose }));
   return { hits, more: found.length - hits.length };
+}
+
+// Columns by name, and features that can be decoded
+function matchingColumns(app, wanted) {
+  const note = (column) => (column.classes ? `${column.classes.length} classes` : `${scaleText(column.low, column)} – ${scaleText(column.high, column)}`);
+  const all = [
+    ...app.columns.map((column) => ({ name: column.name, note: note(column), choose: () => app.colourBy(column) })),
+    ...app.decodedFeatures.map((feature) => ({ name: feature.name, note: "decoded", choose: () => app.colourByDecoded(feature) })),
+  ];
+  return matching(all.map(({ name }) => name), wanted).map((c) => all[c]);
 }

@@ -89,7 +89,7 @@ class Selection {
     const at = app.columns.findIndex((column) => column.saved);
     if (at >= 0) app.columns.splice(at, 1);
     if (!this.kept.length) {
-      if (app.column?.saved) app.colourBy(app.columns[0]);
+      if (app.column?.saved) app.colourBy(app.columns[0] ?? null);
       return;
     }
     const some = this.kept.slice(-(COLOURS.light.length * SHAPES - 1));
@@ -98,7 +98,7 @@ class Selection {
     const column = { name, saved: true, classes: [...some.map((one) => one.name), "in none"], others: 1, codes };
     app.columns.push(column);
     if (app.column?.saved) app.colourBy(column);
-    $("colour-box").hidden = app.columns.length < 2;
+    $("colour-box").hidden = false;
   }
 
   // ---------------------------------------------------------------------------------------------- export
