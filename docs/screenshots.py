@@ -55,7 +55,7 @@ class Camera:
     def mouse(self, *places: tuple[float, float], click: bool = False) -> None:
         """Moves to places of the plot, in shares of its width and height from the upper left."""
         for x, y in places:
-            box = "explorer.plot.overlay.getBoundingClientRect()"
+            box = "explorer.plot.area.getBoundingClientRect()"
             left, top, width, height = self.driver.execute_script(
                 f"const b = {box}; return [b.x, b.y, b.width, b.height]"
             )
@@ -78,6 +78,13 @@ class Camera:
         actions.w3c_actions.pointer_action.pointer_up()
         actions.perform()
         time.sleep(0.5)
+
+    def row(self, i: int) -> None:
+        """Moves to a row's point."""
+        place = "const { plot } = explorer; const [x, y] = plot.toScreen(plot.x(arguments[0]), plot.y(arguments[0]));"
+        self.mouse(
+            tuple(self.driver.execute_script(place + "const [w, h] = plot.viewport.size; return [x / w, y / h]", i))
+        )
 
     def wait(self, condition: str) -> None:
         while not self.driver.execute_script(f"return {condition}"):
@@ -135,7 +142,7 @@ def main(runs: Path) -> None:
     camera.press("[data-mode=select]")
     camera.lasso((0.5, 0.02), (0.9, 0.02), (0.9, 0.9), (0.5, 0.9))
     camera.press("[data-mode=look]")
-    camera.mouse((0.4, 0.5))
+    camera.row(250)
     camera.shoot("explorer-table")
     camera.driver.quit()
 

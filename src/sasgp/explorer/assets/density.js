@@ -3,7 +3,7 @@
 
 const CELLS = 128; // along the longer side of the points
 const SHARES = { classes: [0.5, 0.9], all: [0.25, 0.5, 0.75, 0.95] }; // of the points, which lie inside a contour
-const CLUSTER = { share: 0.6, least: 0.2 }; // inside this contour, a part with at least so much of a class has its name
+const CLUSTER = { share: 0.6, least: 0.25 }; // inside this contour, a part with at least so much of a class has its name
 
 class Density {
   constructor(plot) { this.plot = plot; }
@@ -39,9 +39,9 @@ class Density {
       const mean = index.reduce((total, i) => total + value(i), 0) / index.length;
       return Math.sqrt(index.reduce((total, i) => total + (value(i) - mean) ** 2, 0) / index.length);
     };
-    // Scott's rule of thumb for two dimensions, n^(−1/6), for points that are narrower than they are wide
-    const width = Math.min(spread((i) => plot.x(i)), spread((i) => plot.y(i))) * index.length ** (-1 / 6);
-    return { values: blurred(counts, n, lines, Math.min(Math.max(width / box.unit, 1), 4)), box, cells };
+    // A little less than what Scott's rule says for two dimensions, σ n^(−1/6), because few classes are a single heap
+    const width = 0.4 * (spread((i) => plot.x(i)) + spread((i) => plot.y(i))) * index.length ** (-1 / 6);
+    return { values: blurred(counts, n, lines, Math.min(Math.max(width / box.unit, 2), 4)), box, cells };
   }
 
   isShown({ code }) { return !this.plot.hidden.has(code); }
