@@ -481,6 +481,9 @@ def test_a_selection_that_unpacks_to_too_much_is_ignored(page, birds):
     birds.on(page)
     squeezed = page.driver.execute_async_script(code)
     assert len(squeezed) < 100_000
+    stretched = "stretched(arguments[0], arguments[1]).then((text) => arguments[2](text.length))"
+    assert page.driver.execute_async_script(stretched, squeezed, 8 * N) == 0
+    assert page.driver.execute_async_script(stretched, squeezed, 2e7) == 3 + 1e7
     birds.on(page, f"#select={squeezed}")
     assert page.js("return explorer.selection.rows") == []
 
@@ -546,6 +549,23 @@ def test_the_metric_is_that_of_small_steps(page, birds, kernel):
         # A Matérn-3/2 kernel is 1 − u²/2 + O(u³), so that a step of a thousandth is off by about that; and T is rounded
         np.testing.assert_allclose(np.reshape(G, (2, 2)), expected, rtol=0, atol=6e-3 * np.abs(expected).max())
         assert volume == pytest.approx(np.sqrt(np.linalg.det(expected)), rel=1e-2)
+
+
+def test_the_gradient_of_the_energy_is_that_of_small_steps(page, birds):
+    birds.on(page)
+    route = np.cumsum(np.random.default_rng(0).normal(scale=0.4, size=(5, 2)), 0)
+    read = "const g = explorer.geometry, points = arguments[0].map((z) => g.at(Float64Array.from(z)));"
+    read += "const slopes = points.map((p) => g.derivatives(p.z));"
+    read += "return [1, 2, 3].map((i) => g.gradient(points, slopes, i))"
+    found, naive, h = page.js(read, route.tolist()), Naive(birds.model.posterior_), 1e-4
+
+    def energy(i, q, step):
+        moved = route.copy()
+        moved[i, q] += step
+        return naive.squared(moved[:-1], moved[1:]).sum()
+
+    expected = [[(energy(i, q, h) - energy(i, q, -h)) / (2 * h) for q in range(2)] for i in (1, 2, 3)]
+    np.testing.assert_allclose(found, expected, atol=5e-3 * np.abs(expected).max())
 
 
 def horseshoe(Q=2):

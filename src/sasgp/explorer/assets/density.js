@@ -11,16 +11,16 @@ class Density {
   // One density per class, or one for all points. Kept until the plane or the column changes
   groups() {
     const { app } = this.plot;
-    const key = JSON.stringify([app.axes, app.columns.indexOf(app.column)]);
-    if (this.key === key) return this.found;
     const { column } = app;
+    const key = app.axes.join();
+    if (this.key === key && this.column === column) return this.found;
     const rows = Array.from({ length: column?.classes?.length ?? 1 }, () => []);
     for (let i = 0; i < app.n; i++) rows[column?.classes ? column.codes[i] : 0].push(i);
     const [x, y] = [this.plot.home(0), this.plot.home(1)];
     const unit = Math.max(x[1] - x[0], y[1] - y[0]) / CELLS;
     const box = { low: [x[0] - 12 * unit, y[0] - 12 * unit], unit };
     box.size = [x, y].map(([low, high]) => Math.ceil((high - low) / unit) + 24);
-    this.key = key;
+    Object.assign(this, { key, column });
     this.found = rows.map((index, code) => ({ code, index, ...this.of(index, box) })).filter(({ index }) => index.length);
     return this.found;
   }

@@ -109,6 +109,7 @@ async function stretched(code, most) {
 
 async function copyLink(app) {
   const link = await linkOf(app);
+  let copied = true;
   try {
     history.replaceState(null, "", link);
     await navigator.clipboard.writeText(link);
@@ -116,9 +117,10 @@ async function copyLink(app) {
     const field = element("textarea", { value: link });
     document.body.append(field);
     field.select();
-    document.execCommand("copy");
+    copied = document.execCommand("copy");
     field.remove();
   }
-  $("link").textContent = "Copied";
+  if (!copied) notice(`The browser does not let this page copy. The link is ${link}`);
+  $("link").textContent = copied ? "Copied" : "Not copied";
   setTimeout(() => ($("link").textContent = "Copy link"), 1500);
 }
