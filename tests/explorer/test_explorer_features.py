@@ -682,6 +682,20 @@ def test_names_of_features_are_whole_where_there_is_room(page, tmp_path):
     assert page.js(wide + "return explorer.path.cells.left > pen.measureText('concentration of sodium').width")
 
 
+def test_marks_stay_at_their_places_when_the_size_changes(page, birds):
+    birds.on(page)
+    page.press("[data-mode=path]")
+    page.mouse((-1, 0.2), "click", (1, 0.5), "click")
+    page.until("return explorer.path.frames.length")  # the strip takes room from the plot
+    marks = "const { plot, path, z } = explorer; const read = (e) => [e.cx, e.cy].map((v) => v.baseVal.value);"
+    marks += "return [[...plot.overlay.querySelectorAll('.end')].map(read), path.ends.map((z) => plot.screen(z))]"
+    for height in (800, 600):
+        page.window(1280, height)
+        page.settle()
+        drawn, expected = page.js(marks)
+        np.testing.assert_allclose(drawn, expected, atol=0.01)
+
+
 def test_bars_of_a_path_differ(page, birds):
     birds.on(page)
     page.press("[data-mode=path]")
@@ -692,7 +706,7 @@ def test_bars_of_a_path_differ(page, birds):
     share = (sds - sds.min()) / np.ptp(sds)
     np.testing.assert_allclose([bar["height"] for bar in bars], 4 + 26 * share, atol=1e-6)
     assert len({bar["text"] for bar in bars}) > 3
-    np.testing.assert_allclose([float(bar["text"]) for bar in bars], sds, atol=0.06 * np.ptp(sds))
+    np.testing.assert_allclose([float(bar["text"]) for bar in bars], sds, atol=0.13 * np.ptp(sds))
 
 
 @pytest.mark.parametrize("width", [1280, 390])

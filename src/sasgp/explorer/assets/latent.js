@@ -174,6 +174,8 @@ class LatentPlot {
     this.draw();
     new ResizeObserver(() => {
       this.resize();
+      this.place();
+      this.tooltip.hide();
       this.paintNow(); // in the same frame: a canvas that has a new size is empty
       this.stopped();
     }).observe(this.stage);

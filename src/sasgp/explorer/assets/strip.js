@@ -51,7 +51,7 @@ function pictureSize(page, table) {
 function barsOf(sds) {
   const [low, high] = [Math.min(...sds), Math.max(...sds)];
   const range = high - low > 1e-6 * high ? high - low : 0;
-  const decimals = Math.min(Math.max(Math.ceil(-Math.log10(range || high)) + 1, 0), 6);
+  const decimals = Math.min(Math.max(Math.ceil(-Math.log10((range || high) / 4)), 0), 6);
   return sds.map((sd) => ({
     height: range ? BARS.least + ((BARS.height - BARS.least) * (sd - low)) / range : BARS.height / 2,
     text: sd >= 1e5 || high < 1e-4 ? sd.toExponential(1) : sd.toFixed(decimals),
