@@ -438,6 +438,12 @@ def test_a_link_restores_the_view_and_all_that_was_chosen(page, birds):
     np.testing.assert_allclose(after[8], before[8], atol=1e-4)
 
 
+def test_a_path_may_end_outside_of_the_view(page, birds):
+    birds.on(page, "#view=0,0,0.5&path=-6,0.1;0.1,7&route=certain&frames=5")
+    page.until("return explorer.path.frames.length === 5")
+    np.testing.assert_allclose(np.array(page.js("return explorer.path.line"))[[0, -1]], [(-6, 0.1), (0.1, 7)])
+
+
 def test_hidden_classes_and_other_axes_are_in_the_link(page, tmp_path):
     model = Decoder(KERNELS["rbf"](), Q=3)
     path = tmp_path / "x.html"

@@ -331,6 +331,7 @@ class LatentPlot {
 class Fog {
   version = 0;
   pending = null;
+  places = []; // which the next grid contains besides the view
 
   constructor(plot, value, grid, shades = shadeRange) {
     Object.assign(this, { plot, value, grid, shades });
@@ -369,7 +370,8 @@ class Fog {
       if (!wanted()) return;
       const key = plot.slice();
       const wider = ([low, high]) => [low - 0.15 * (high - low), high + 0.15 * (high - low)];
-      const axes = [wider(plot.view().x), wider(plot.view().y)];
+      const { x, y } = plot.view();
+      const axes = [x, y].map((range, q) => wider([Math.min(range[0], ...this.places.map((at) => at[q])), Math.max(range[1], ...this.places.map((at) => at[q]))]));
       const started = performance.now();
       let n = app.Q > 1 ? COARSE : 8 * COARSE;
       const compute = () => computeGrid(this.value, plot.pointAt.bind(plot), axes, n, app.Q > 1 ? n : 1, wanted);
@@ -402,10 +404,12 @@ class Fog {
   async around(places) {
     const inside = () => this.grid && this.key === this.plot.slice() && places.every((place) =>
       place.every((v, q) => v >= this.grid.axes[q][0] && v <= this.grid.axes[q][1]));
+    this.places = places;
     while (!inside()) {
       if (!this.pending) this.refresh();
       await new Promise((resume) => setTimeout(resume, 50));
     }
+    this.places = [];
     return this.grid;
   }
 }
