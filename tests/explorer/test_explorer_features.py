@@ -295,6 +295,62 @@ def test_points_fade_with_their_distance_from_the_slice(page, tmp_path):
     assert len(set(opacities())) == 1
 
 
+def under(page, x, y):
+    """The place of the plane at a pixel of the plot."""
+    return np.array(page.js("return explorer.plot.viewport.toPlane(arguments[0], arguments[1])", x, y))
+
+
+def test_dragging_pans_and_the_wheel_zooms_at_the_pointer(page, birds):
+    from selenium.webdriver import ActionChains
+
+    birds.on(page)
+    box = page.js("const b = explorer.plot.area.getBoundingClientRect(); return [b.left, b.top]")
+    start, unit = under(page, 200, 150), page.js("return explorer.plot.viewport.unit[0]")
+    actions = ActionChains(page.driver, duration=20)
+    pointer = actions.w3c_actions.pointer_action
+    pointer.move_to_location(round(box[0]) + 200, round(box[1]) + 150)
+    pointer.pointer_down()
+    pointer.move_to_location(round(box[0]) + 290, round(box[1]) + 110)
+    pointer.pointer_up()
+    actions.perform()
+    np.testing.assert_allclose(under(page, 290, 110), start, atol=1.5 * unit)  # what was taken is under the pointer
+    assert not page.js("return explorer.pinned")  # a drag is no click
+
+    before = under(page, 290, 110)
+    wheel = {"type": "mouseWheel", "x": box[0] + 290, "y": box[1] + 110, "deltaX": 0, "deltaY": -300}
+    page.driver.execute_cdp_cmd("Input.dispatchMouseEvent", wheel)
+    page.until(f"return explorer.plot.viewport.unit[0] < 0.9 * {unit}")
+    np.testing.assert_allclose(under(page, 290, 110), before, atol=1.5 * unit)
+    page.press("#reset")
+    assert page.js("return explorer.plot.viewport.unit[0]") == pytest.approx(unit)
+    page.until("return !explorer.plot.pending")
+
+
+def test_two_fingers_zoom_and_one_pins(page, birds):
+    birds.on(page, width=390, height=844)
+    box = page.js("const b = explorer.plot.area.getBoundingClientRect(); return [b.left, b.top]")
+
+    def touch(kind, *places):
+        points = [{"x": box[0] + x, "y": box[1] + y, "id": i} for i, (x, y) in enumerate(places)]
+        page.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    unit, middle = page.js("return explorer.plot.viewport.unit[0]"), under(page, 150, 150)
+    touch("touchStart", (130, 150))
+    touch("touchStart", (130, 150), (170, 150))
+    touch("touchMove", (110, 150), (190, 150))
+    touch("touchEnd")
+    # Twice as far apart: half the unit, around the middle
+    assert page.js("return explorer.plot.viewport.unit[0]") == pytest.approx(unit / 2, rel=0.05)
+    np.testing.assert_allclose(under(page, 150, 150), middle, atol=12 * unit)
+    assert not page.js("return explorer.pinned")
+    place = under(page, 100, 120)
+    touch("touchStart", (100, 120))
+    touch("touchEnd")
+    page.until("return explorer.pinned")
+    np.testing.assert_allclose(page.said()[0], place, atol=2 * unit)
+    page.until("return !explorer.plot.pending")
+
+
 # ---------------------------------------------------------------------------------------------------- selections
 
 
