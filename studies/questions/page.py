@@ -1,4 +1,4 @@
-"""Tables and figures of the questions, made from records: for docs pages and the terminal."""
+"""Tables and figures of the questions, made from records: for pages of the docs and the terminal."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -11,22 +11,16 @@ from matplotlib.figure import Figure
 from studies.catalogue import finished, study
 from studies.records import ROOT, Record
 
-__all__ = [
-    "MEASURED",
-    "MEASUREMENTS",
-    "PAGE",
-    "REGRESSION",
-    "REGRESSION_PARTS",
-    "contents",
-    "others",
-    "pictures",
-    "tables",
-]
+__all__ = ["OTHERS", "PAGE", "REGRESSION", "REGRESSION_PARTS", "contents", "others", "pictures", "tables"]
 
 PAGE = ROOT / "docs" / "large-data.md"
 PARTS = ("infinite-mnist", "robustness")  # modules with `part(records)`
-MEASUREMENTS = ROOT / "docs" / "measurements.md"
-MEASURED = ("encoder-noise-rows", "tables", "tables-settings", "regression", "hyperparameters", "neighbours")
+OTHERS = {  # pages, and the questions whose tables they have
+    ROOT / "docs" / "measurements.md": (
+        *("encoder-noise-rows", "tables", "tables-settings", "regression", "hyperparameters", "neighbours"),
+    ),
+    ROOT / "docs" / "geometry.md": ("geodesics",),
+}
 REGRESSION = ROOT / "docs" / "regression.md"
 REGRESSION_PARTS = ("regression", "neighbours", "classification")  # modules with `part(records)`
 PICTURES = {"infinite-mnist": "infinite-mnist.png", "feature-noise": "calibration.png"}  # with `figure(records)`
@@ -58,7 +52,8 @@ def _parts(names: Iterable[str], out: Path, quick: bool) -> dict[str, str]:
 
 def others(out: Path, quick: bool) -> dict[Path, dict[str, str]]:
     """The parts of other pages."""
-    return {MEASUREMENTS: tables(MEASURED, out, quick), REGRESSION: _parts(REGRESSION_PARTS, out, quick)}
+    found = {page: tables(names, out, quick) for page, names in OTHERS.items()}
+    return found | {REGRESSION: _parts(REGRESSION_PARTS, out, quick)}
 
 
 def pictures(out: Path, quick: bool) -> dict[str, Callable[[], Figure]]:
