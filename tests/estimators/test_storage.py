@@ -421,7 +421,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return cls, path
 
 
-WRONG: list[Any] = [None, [], {}, "x", -1, 0, 1.5, True, [1, "x"], {"array": 3}, 10**9]
+WRONG: list[Any] = [None, "x", -1, [1, "x"]]  # tests/fuzz has more
 
 
 def test_wrong_parts_of_the_header_are_one_sentence(model: tuple[type[Any], Path], path: Path) -> None:
