@@ -163,7 +163,7 @@ def other_tensors(tensors, draw):
             if old.is_floating_point() and old.numel():
                 new.view(-1)[draw.randrange(old.numel())] = draw.choice([float("nan"), float("inf"), -1e30, 1e30])
         case _:
-            new = tensors[draw.choice(sorted(tensors))] if tensors else old
+            new = tensors[draw.choice(sorted(tensors))].clone() if tensors else old
     return tensors | {name: new}
 
 

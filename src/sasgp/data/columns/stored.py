@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
+from itertools import pairwise
 from typing import Any
 
 from sasgp.data.columns.column import Category, Column, Discrete, Number
@@ -28,7 +29,9 @@ def described(column: Column) -> dict[str, Any]:
 
 def rebuilt(found: Mapping[str, Any]) -> Column:
     """The column that was described. Raises ValueError, TypeError or KeyError if none can have been."""
-    own = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items() if name != "class"}
+    own: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in found.items() if name != "class"
+    }
     for name in ("low", "high", "sd"):
         if name in own:
             own[name] = float(own[name])
@@ -84,4 +87,4 @@ def _all_finite(values: Sequence[Any]) -> bool:
 
 
 def _rises(values: Sequence[float]) -> bool:
-    return all(a < b for a, b in zip(values, values[1:], strict=False))
+    return all(a < b for a, b in pairwise(values))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sasgp.data.columns import cells, stored
-from sasgp.data.columns.column import LEFT_OUT, Category, Column, Discrete, Number
+from sasgp.data.columns.column import LEFT_OUT, Category, Column, Discrete
 from sasgp.data.columns.recognise import Finding, recognise
 from sasgp.errors import InputError
 
