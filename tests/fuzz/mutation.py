@@ -59,10 +59,10 @@ def walls():
     """What is inside may start no program, load no class, and take neither a gigabyte more nor half a minute."""
     global _armed
     before = resource.getrlimit(resource.RLIMIT_AS)
-    size = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    handler = signal.signal(signal.SIGALRM, _late)
+    size, resident = (os.sysconf("SC_PAGE_SIZE") * int(n) for n in Path("/proc/self/statm").read_text().split()[:2])
+    peak, handler = _peak(), signal.signal(signal.SIGALRM, _late)
     signal.alarm(SECONDS)
-    resource.setrlimit(resource.RLIMIT_AS, (size + MORE_BYTES, before[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (size + 4 * MORE_BYTES, before[1]))  # addresses: threads reserve some
     _armed = True
     try:
         yield
@@ -71,6 +71,11 @@ def walls():
         resource.setrlimit(resource.RLIMIT_AS, before)
         signal.alarm(0)
         signal.signal(signal.SIGALRM, handler)
+    assert _peak() < max(resident, peak) + MORE_BYTES
+
+
+def _peak():
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def attempt(work):

@@ -170,7 +170,7 @@ def training_rows(model: "SASGP", run: "RunFolder", source: str) -> Any:
 
     from sasgp.data.tables import read_frame
 
-    return pl.concat([read_frame(part).frame.select(model.columns_.names) for part in parts], how="vertical_relaxed")
+    return pl.concat([read_frame(part).frame[list(model.columns_.names)] for part in parts], how="vertical_relaxed")
 
 
 def feature_names(run: "RunFolder", model: "SASGP") -> list[str]:

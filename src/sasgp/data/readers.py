@@ -179,7 +179,7 @@ def _read_columns(
         kept = tuple(name for name in table.schema if name != column)
         if not kept:
             raise InputError(f"{path} has no column besides the labels. Add columns to train on.")
-        frame = DiskTable(table, kept, 0, table.n_rows) if table.stays_on_disk else table.frame.select(kept)
+        frame = DiskTable(table, kept, 0, table.n_rows) if table.stays_on_disk else table.frame[list(kept)]
         if stays or not is_array(frame):
             return frame, y, kept, column or labels, notes
     X, names = table.numbers(without=column, only=columns)

@@ -36,7 +36,9 @@ def rebuilt(found: Mapping[str, Any]) -> Column:
         if name in own:
             own[name] = float(own[name])
     if "map" in own:
-        shape = {name: tuple(value) if isinstance(value, list) else value for name, value in own["map"].items()}
+        shape: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in own["map"].items()
+        }
         own["map"] = MonotoneMap(**shape)
     column = CLASSES[found["class"]](**own)
     if not isinstance(column.name, str) or column.kind not in KINDS[type(column)] or not column.sd >= 0:

@@ -22,7 +22,7 @@ from sasgp.errors import InputError
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["LABEL_NAMES", "TableFile", "TextError", "readable", "source"]
+__all__ = ["LABEL_NAMES", "TableFile", "TextError", "literal", "readable", "source"]
 
 LABEL_NAMES = ("label", "labels", "class", "target", "y")
 MIN_PART, MOST_PARTS = 4, 8  # columns that are read together: few fetches, each of a small share of the file
@@ -118,11 +118,11 @@ class TableFile:
         import polars as pl
 
         if isinstance(self.data, pl.DataFrame):
-            return self.data.slice(start, size).select(names)
+            return self.data.slice(start, size)[names]
         rows = self.tidy(self.data.slice(start, size))
         width = max(MIN_PART, math.ceil(len(names) / MOST_PARTS))
-        parts = [rows.select(names[i : i + width]).collect() for i in range(0, len(names), width)]
-        return pl.concat(parts, how="horizontal")
+        parts = [names[i : i + width] for i in range(0, len(names), width)]
+        return pl.concat([rows.select(literal(part)).collect()[part] for part in parts], how="horizontal")
 
     @property
     def stays_on_disk(self) -> bool:
@@ -172,7 +172,7 @@ class TableFile:
         import polars as pl
 
         with readable(self.path):
-            values = self.data.lazy().select(column).collect()[column]
+            values = self.data.lazy().select(literal([column])).collect()[column]
         if values.null_count():
             row = values.is_null().arg_max() or 0
             raise InputError(
@@ -195,9 +195,9 @@ class TableFile:
         """All columns except the labels, as X [N, D] and their names, or `only` some if the file names all of those."""
         import polars as pl
 
-        frame = self.frame.drop(without) if without else self.frame
+        frame = self.frame[[name for name in self.frame.columns if name != without]]
         if only is not None and self.has_header and set(only) <= set(frame.columns):
-            frame = frame.select(only)
+            frame = frame[list(only)]
         other = {
             name: dtype
             for name, dtype in frame.schema.items()
@@ -302,6 +302,13 @@ def source(path: Path) -> Path | bytes:
     except UnicodeEncodeError:
         return path.read_bytes()
     return path
+
+
+def literal(names: Sequence[str]) -> "pl.Expr":
+    """Columns by their names. Where polars takes names as they are, * is all columns and ^a is a pattern."""
+    import polars as pl
+
+    return pl.selectors.by_name(*names)
 
 
 def _stray(column: "pl.Series") -> "pl.Series":

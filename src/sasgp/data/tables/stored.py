@@ -55,7 +55,9 @@ def read_jsonl(path: Path, missing: Sequence[str] = ()) -> TableFile:
     for line in islice(content.splitlines(), 100):
         if line.strip():
             first |= dict.fromkeys(json.loads(line))
-    frame = tidied(frame.select(*first, pl.exclude(*first)).lazy(), path, missing).collect()
+    frame = tidied(
+        frame[[*first, *(name for name in frame.columns if name not in first)]].lazy(), path, missing
+    ).collect()
     text = frame.select(pl.selectors.string()).get_columns()
     columns, ambiguous = type_columns(text, missing=missing)
     return TableFile(path, frame.with_columns(columns), tuple(unclear_dates(path, ambiguous)))

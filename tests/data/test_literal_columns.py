@@ -1,0 +1,34 @@
+"""Columns with names that mean something to polars: `*` is all columns to it, and `^a$` a pattern."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from sasgp.data import load
+from sasgp.data.columns import Columns
+from sasgp.data.tables import DiskTable, read_table
+
+FRAME = pl.DataFrame({"a": [1.5, 2.5, 4.0], "*": [30, 10, 20], "^a$": [7.0, 8.0, 9.5], "^.*$": ["x", "y", "x"]})
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "feather", "jsonl"])
+def test_columns_are_chosen_by_their_literal_names(tmp_path, suffix):
+    path = tmp_path / f"t.{suffix}"
+    {"csv": FRAME.write_csv, "parquet": FRAME.write_parquet, "feather": FRAME.write_ipc, "jsonl": FRAME.write_ndjson}[
+        suffix
+    ](path)
+    data = load(path, labels="^.*$", table=True)
+    assert data.X.equals(FRAME[["a", "*", "^a$"]])
+    assert data.y.tolist() == ["x", "y", "x"]
+    assert load(path, labels="*", table=True).y.tolist() == [30, 10, 20]
+    numbers = load(path, labels="^.*$", columns=["^a$", "*"], table=False)
+    assert numbers.columns == ("^a$", "*")
+    assert numbers.X.tolist() == [[7, 30], [8, 10], [9.5, 20]]
+    table = read_table(path)
+    assert DiskTable(table, ("*", "a"), 0, 3).take(np.array([2, 0])).rows() == [(20, 4.0), (30, 1.5)]
+
+
+def test_a_column_may_have_the_name_that_polars_gives_to_counts():
+    frame = pl.DataFrame({"count": ["a", "b", "a", "b"] * 5, "value": [0, 1, 2, 2] * 5})
+    columns = Columns.recognised(frame, {"value": "ordinal"})
+    assert [one["levels"] for one in columns.as_json()["columns"]] == [["a", "b"], [0, 1, 2]]
