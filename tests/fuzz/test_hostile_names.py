@@ -77,7 +77,7 @@ PIECES = [
         "count",
         "value",
     ),
-    *("label", "z0", "row", "id", "split", "_std", "_low", "x" * 300, "[bold]", "{x}", "%s", "%%", "../", "C:\\"),
+    *("^a$", "label", "z0", "row", "id", "split", "_std", "_low", "x" * 300, "[bold]", "{x}", "%s", "%%", "../", "C:\\"),
 ]
 
 

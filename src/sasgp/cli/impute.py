@@ -8,6 +8,7 @@ from sasgp.cli.arguments import Data, Flag, Model, app
 from sasgp.cli.loading import feature_names, load_data, load_model
 from sasgp.cli.printing import show
 from sasgp.cli.tables import side_by_side, write_table
+from sasgp.data.files import at_home
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def impute(
         raise InputError(f"{run.model} is a {type(estimator).__name__}, which cannot impute. Train another model.")
     dataset = load_data(data, None, estimator, run)
     if estimator.columns_ is not None:
-        dataset = replace(dataset, X=read_table(Path(data).expanduser()).frame)  # with labels and all other columns
+        dataset = replace(dataset, X=read_table(at_home(data)).frame)  # with labels and all other columns
     names = feature_names(run, estimator)
     if out.suffix.lower() == ".npy":
         _write_array(estimator, dataset, out, std=std, samples=samples)

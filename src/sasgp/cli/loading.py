@@ -10,6 +10,7 @@ from sasgp import __version__
 from sasgp.cli.cells import as_scores
 from sasgp.cli.tables import load_table
 from sasgp.cli.together import ALONE, Processes
+from sasgp.data.files import at_home
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def load_data(source: str, labels: str | None, model: "SASGP", run: "RunFolder")
 
 def is_source(run: "RunFolder", source: str) -> bool:
     """Whether the model was trained on this data set or file."""
-    return run.source in (source, str(Path(source).expanduser().resolve()))
+    return run.source in (source, str(at_home(source).resolve()))
 
 
 def _made_up(columns: Sequence[str]) -> bool:
@@ -130,7 +131,7 @@ def rows_to_evaluate(
     """Rows that the model was not trained on, as far as that is known: X, y, and in words which rows they are."""
     if dataset.X_test is not None:
         return dataset.X_test, dataset.y_test, f"the test split of {dataset.name}"
-    place = str(Path(source).expanduser().resolve())
+    place = str(at_home(source).resolve())
     if any(update["file"] == place for update in run.updates):
         return dataset.X, dataset.y, "the rows that `sasgp update` added"
     if known is None or run.source != place or len(known.rows) - run.n_added != len(dataset.X):

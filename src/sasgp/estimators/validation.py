@@ -332,7 +332,7 @@ def _shape_or_type(value: object) -> str:
 
 def _check_device(settings: Settings) -> None:
     try:
-        torch.empty(0, device=settings.torch_device())
+        torch.zeros(1, device=settings.torch_device()).item()  # the device "meta" has no numbers
     except (RuntimeError, AssertionError) as error:
         raise InputError(
             f"device must be 'auto', 'cpu' or a device that torch finds here. Got {settings.device!r}: "

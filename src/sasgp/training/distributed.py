@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from sasgp.training.loop import Alone, Ranks
+from sasgp.training.progress import from_torchrun
 
 __all__ = [
     "FailedElsewhereError",
@@ -95,7 +96,7 @@ def joined(device: torch.device, again: str = RESUME) -> Iterator[Ranks]:
     if dist.is_initialized():
         yield Group(again) if dist.get_world_size() > 1 else Alone()
         return
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
+    if from_torchrun("WORLD_SIZE", 1) == 1 or "RANK" not in os.environ:
         yield Alone()
         return
     # The first use of an optimiser would load this module after the group is made, and its default arguments would keep
@@ -103,7 +104,7 @@ def joined(device: torch.device, again: str = RESUME) -> Iterator[Ranks]:
     # process.
     import_module("torch.distributed.nn.functional")
     if device.type == "cuda":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(from_torchrun("LOCAL_RANK", 0))
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
     try:
         group = Group(again)

@@ -305,7 +305,7 @@ def source(path: Path) -> Path | bytes:
 
 
 def literal(names: Sequence[str]) -> "pl.Expr":
-    """Columns by their names. Where polars takes names as they are, * is all columns and ^a is a pattern."""
+    """Columns by their names. To polars itself, a column called * is all columns."""
     import polars as pl
 
     return pl.selectors.by_name(*names)
