@@ -22,7 +22,7 @@ from sasgp.errors import InputError
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["LABEL_NAMES", "TableFile", "TextError", "literal", "readable", "source"]
+__all__ = ["LABEL_NAMES", "TableFile", "TextError", "literal", "readable", "source", "wide_integers"]
 
 LABEL_NAMES = ("label", "labels", "class", "target", "y")
 MIN_PART, MOST_PARTS = 4, 8  # columns that are read together: few fetches, each of a small share of the file
@@ -178,6 +178,8 @@ class TableFile:
             raise InputError(
                 f"{self.path}: {self._place(row)} has no label in column '{column}'. Add one or drop the row."
             )
+        if values.dtype in wide_integers():
+            return parse_labels(values.cast(pl.String).to_list())
         if values.dtype in (pl.String, pl.Categorical, pl.Enum):
             return text_array(values.cast(pl.String).to_list())
         if self.as_written and values.dtype != pl.Boolean:
@@ -302,6 +304,13 @@ def source(path: Path) -> Path | bytes:
     except UnicodeEncodeError:
         return path.read_bytes()
     return path
+
+
+def wide_integers() -> "list[type[pl.DataType]]":
+    """Types of integers with 128 bits, which NumPy does not have. Older releases of polars have none, or one."""
+    import polars as pl
+
+    return [getattr(pl, name) for name in ("Int128", "UInt128") if hasattr(pl, name)]
 
 
 def literal(names: Sequence[str]) -> "pl.Expr":

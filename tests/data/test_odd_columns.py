@@ -1,4 +1,4 @@
-"""Columns with names that mean something to polars: `*` is all columns to it, and `^a$` is a pattern."""
+"""Columns with names and types that are odd: `*` is all columns to polars, `^a$` is a pattern, and 128 bits are many."""
 
 import numpy as np
 import polars as pl
@@ -46,3 +46,12 @@ def test_a_column_may_have_the_name_that_polars_gives_to_counts():
     frame = pl.DataFrame({"count": ["a", "b", "a", "b"] * 5, "value": [0, 1, 2, 2] * 5})
     columns = Columns.recognised(frame, {"value": "ordinal"})
     assert [one["levels"] for one in columns.as_json()["columns"]] == [["a", "b"], [0, 1, 2]]
+
+
+def test_integers_of_128_bits(tmp_path):
+    path = tmp_path / "t.parquet"
+    wide = pl.Series("a", [3, -4, 2**100], dtype=pl.Int128)
+    pl.DataFrame([wide, pl.Series("b", [0.5, 1.5, 2.5])]).write_parquet(path)
+    assert load(path, table=False).X.tolist() == [[3, 0.5], [-4, 1.5], [2.0**100, 2.5]]
+    assert load(path, table=True).X["a"].to_list() == [3, -4, 2.0**100]
+    assert load(path, labels="a").y.tolist() == ["3", "-4", str(2**100)]
