@@ -1,4 +1,4 @@
-"""Columns with names and types that are odd: `*` is all columns to polars, `^a$` is a pattern, and 128 bits are many."""
+"""Columns with odd names and types: `*` is all columns to polars, `^a$` is a pattern, and 128 bits are many."""
 
 import numpy as np
 import polars as pl
