@@ -340,10 +340,11 @@ def test_usual_mistakes_are_named(path: Path, kind: str, name: str) -> None:
 
 
 def test_newer_format(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "VERSION", 7)
+    newer = storage.VERSION + 1
+    monkeypatch.setattr(storage, "VERSION", newer)
     write(path, HEADER, TENSORS)
     monkeypatch.undo()
-    refused(path, r"was written by a newer sasgp \(format 7, this one reads 3\). Upgrade sasgp")
+    refused(path, rf"was written by a newer sasgp \(format {newer}, this one reads {newer - 1}\). Upgrade sasgp")
 
 
 @pytest.mark.parametrize("header", ["[]", "NaN", "{", "[" * 200_000, None])
