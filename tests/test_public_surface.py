@@ -12,7 +12,17 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 SURFACE = {
-    "sasgp": {"GPLVM", "SASGP", "VAE", "BayesianGPLVM", "InputError", "SASGPImputer", "__version__"},
+    "sasgp": {
+        "GPLVM",
+        "SASGP",
+        "VAE",
+        "BayesianGPLVM",
+        "InputError",
+        "SASGPClassifier",
+        "SASGPImputer",
+        "SASGPRegressor",
+        "__version__",
+    },
     "sasgp.data": {"NAMES", "Dataset", "load"},
     "sasgp.metrics": {
         "bits_per_value",
@@ -35,6 +45,7 @@ SURFACE = {
         "contact_sheet",
         "decoded_grid",
         "evidence_curve",
+        "geometry",
         "latent_space",
         "latent_with_images",
         "reconstructions",
@@ -65,10 +76,11 @@ METHODS = {
     "score_samples",
     "transform",
 }
+GEOMETRY = {"distance", "geodesic", "length", "metric", "volume"}
 OWN_METHODS = {
-    "SASGP": {"evidence", "evidence_curve", "update"},
-    "GPLVM": {"evidence", "evidence_curve", "update"},
-    "BayesianGPLVM": set(),
+    "SASGP": {"evidence", "evidence_curve", "update"} | GEOMETRY,
+    "GPLVM": {"evidence", "evidence_curve", "update"} | GEOMETRY,
+    "BayesianGPLVM": GEOMETRY,
     "VAE": set(),
 }
 

@@ -7,7 +7,7 @@ from oracles import TOLERANCE, assert_close, relative_error
 from torch.autograd import gradcheck
 
 from sasgp.gp import kernels
-from sasgp.gp.covariance import _is_scaled_rbf, covariances
+from sasgp.gp.covariance import _is_scaled, covariances
 from sasgp.models.base import NOISE_SD, noise_bytes
 
 DOUBLE = torch.float64
@@ -22,7 +22,9 @@ def through_gpytorch(kernel, Z, A):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, DOUBLE])
-@pytest.mark.parametrize(("name", "Q"), [("rbf", 1), ("rbf", 2), ("rbf-ard", 3)])
+@pytest.mark.parametrize(
+    ("name", "Q"), [("rbf", 1), ("rbf", 2), ("rbf-ard", 3), ("matern32", 2), ("matern32-ard", 3), ("matern52-ard", 3)]
+)
 def test_values_and_gradients_are_gpytorchs(name, Q, dtype, rng):
     kernel = kernels.make(name, Q).to(dtype)
     kernel.outputscale, kernel.base_kernel.lengthscale = 0.7, 0.4 + torch.arange(kernel.base_kernel.lengthscale.numel())
@@ -38,8 +40,9 @@ def test_values_and_gradients_are_gpytorchs(name, Q, dtype, rng):
         assert_close(ours, theirs, TOLERANCE[dtype])
 
 
-def test_gradient_is_that_of_finite_differences(rng):
-    kernel = kernels.make("rbf-ard", 2).double()
+@pytest.mark.parametrize("name", ["rbf-ard", "matern32-ard", "matern52-ard"])
+def test_gradient_is_that_of_finite_differences(name, rng):
+    kernel = kernels.make(name, 2).double()
     Z = latents(rng, 7, 2).requires_grad_()
     assert gradcheck(lambda Z, *_: covariances(kernel, Z, 4)[0], (Z, *kernel.parameters()))
 
@@ -69,7 +72,7 @@ def test_only_the_plain_kernel_goes_the_short_way():
     class Other(RBFKernel):
         pass
 
-    assert all(_is_scaled_rbf(kernels.make(name, 2)) for name in ("rbf", "rbf-ard"))
+    assert all(_is_scaled(kernels.make(name, 2), RBFKernel) for name in ("rbf", "rbf-ard"))
     others = [
         RBFKernel(),
         ScaleKernel(Other()),
@@ -78,7 +81,7 @@ def test_only_the_plain_kernel_goes_the_short_way():
         ScaleKernel(RBFKernel(), active_dims=[0]),
         ScaleKernel(RBFKernel(batch_shape=torch.Size([2])), batch_shape=torch.Size([2])),
     ]
-    assert not any(map(_is_scaled_rbf, others))
+    assert not any(_is_scaled(other, RBFKernel) for other in others)
 
 
 def test_noise_bytes_have_no_mean_and_the_variance_that_is_said():

@@ -13,7 +13,7 @@ from sklearn.gaussian_process import kernels as sk
 from torch.distributions import Independent, Normal
 
 from sasgp.errors import InputError
-from sasgp.gp import nearest
+from sasgp.gp import nearest, neighbours
 from sasgp.gp.nearest import NearestRows
 from sasgp.gp.row_sums import condition as given_rows
 
@@ -131,16 +131,16 @@ def test_lengthscales_decide_who_is_near(rng):
     Z = torch.tensor([[0.0, 1.0], [3.0, 0.0]], dtype=DOUBLE)
     X = torch.tensor([[-1.0], [1.0]], dtype=DOUBLE)
     query = torch.zeros(1, 2, dtype=DOUBLE)
-    assert condition((Z, X), 1, kernel=ard(lengthscales=(10.0, 0.1))).nearest(query).tolist() == [[1]]
-    assert condition((Z, X), 1, kernel=ard(lengthscales=(1.0, 1.0))).nearest(query).tolist() == [[0]]
+    assert condition((Z, X), 1, kernel=ard(lengthscales=(10.0, 0.1))).index.nearest(query, 1).tolist() == [[1]]
+    assert condition((Z, X), 1, kernel=ard(lengthscales=(1.0, 1.0))).index.nearest(query, 1).tolist() == [[0]]
     # A kernel without lengthscales has nothing but Euclidean distances to go by
-    assert condition((Z, X), 1, kernel=LinearKernel().double()).nearest(query).tolist() == [[0]]
+    assert condition((Z, X), 1, kernel=LinearKernel().double()).index.nearest(query, 1).tolist() == [[0]]
 
 
 def test_nearest_far_from_the_origin_are_still_the_nearest(rng):
     # ‖a‖² − 2 a·b + ‖b‖² would lose ‖a‖² / ε = 1e12 · 1e-16 = 1e-4 here, more than what lies between neighbours
     Z = torch.cat([1e6 + 1e-3 * draw(rng, 500, 2), 1e6 + torch.zeros(1, 2, dtype=DOUBLE)])
-    found = condition((Z, Z), 3, kernel=RBFKernel().double()).nearest(Z)
+    found = condition((Z, Z), 3, kernel=RBFKernel().double()).index.nearest(Z, 3)
     expected = torch.cdist(Z - 1e6, Z - 1e6, compute_mode="donot_use_mm_for_euclid_dist").topk(3, largest=False).indices
     assert torch.equal(found, expected.sort(1).values)
 
@@ -203,12 +203,12 @@ def test_blocks_do_not_change_results(data, monkeypatch, values):
     _, _, Z_new, X_new = data
     whole = condition(data, K)
     mean, var = whole.predict(Z_new)
-    log_p, near = whole.log_density(X_new, Z_new), whole.nearest(Z_new)
+    log_p, near = whole.log_density(X_new, Z_new), whole.index.nearest(Z_new, K)
     monkeypatch.setattr("sasgp.data.blocks.VALUES_AT_ONCE", values)
-    monkeypatch.setattr(nearest, "TILE", 7)
+    monkeypatch.setattr(neighbours, "TILE", 7)
     taken = []
     parts = condition(data, K, taken=taken)
-    assert torch.equal(parts.nearest(Z_new), near)
+    assert torch.equal(parts.index.nearest(Z_new, K), near)
     for found, expected in zip(parts.predict(Z_new), (mean, var), strict=True):
         assert_close(found, expected, 1e-12)
     assert max(map(len, taken)) <= max(1, values // D)  # rows in memory at a time
@@ -255,3 +255,9 @@ def test_matrices_that_do_not_fit_are_refused(data, monkeypatch):
     with pytest.raises(InputError, match=r"neighbours=9 needs .* MiB.*Use fewer") as info:
         condition(data, K)
     assert info.value.argument == "neighbours"
+
+
+def test_a_row_is_left_out_of_its_own_nearest_rows():
+    # Where many coincide, the search may miss the row itself: any other is left out then
+    near = torch.tensor([[0, 1, 2], [4, 5, 6]])
+    assert nearest.without_itself(near, torch.tensor([1, 9])).tolist() == [[0, 2], [5, 6]]

@@ -26,6 +26,7 @@ from sasgp.errors import InputError
 from sasgp.estimators import storage
 from sasgp.training import checkpoint, fit_encoder, loop
 from sasgp.training.checkpoint import CheckpointWarning, Interrupted
+from sasgp.training.fingerprint import described
 from sasgp.training.loop import DivergedError, Training
 
 
@@ -781,3 +782,13 @@ def test_saving_takes_a_twentieth_of_the_time_at_most(tmp_path, monkeypatch):
     for seconds, due in ((0, False), (39, False), (40, True), (100, True)):  # 2 of 40 seconds are a twentieth
         now[0] = 100.0 + seconds
         assert saver.due_after_epoch() == due
+
+
+def test_modules_that_differ_in_the_shape_of_a_parameter_alone_are_other_settings():
+    def own(size):
+        module = nn.Module()
+        module.weight = nn.Parameter(torch.zeros(size))
+        return module
+
+    assert described(own(3)) == described(own(3))
+    assert described(own(3)) != described(own(4))

@@ -38,7 +38,7 @@ from sasgp.training.progress import rank_of_process
 from sasgp.training.restored import check_run
 from sasgp.training.run import Plan, TrainingRun
 
-__all__ = ["LatentEstimator"]
+__all__ = ["LatentEstimator", "check_same", "kept_until_the_end"]
 
 Array = NDArray[np.floating[Any]]
 
@@ -188,7 +188,7 @@ class LatentEstimator(Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, 
         current = self._fingerprint(array) if needed else {}
         if saved is not None:
             check_run(saved)
-            _check_same(saved["fingerprint"], current)
+            check_same(saved["fingerprint"], current)
         self._check_world(ranks.world)
         seed = seed_of(self.random_state) if saved is None else saved["seed"]
         self.seed_ = int(agreed(ranks, seed, self._device))
@@ -306,7 +306,7 @@ def kept_until_the_end(how: Mapping[str, Any]) -> Iterator[Checkpointer]:
         path.unlink(missing_ok=True)
 
 
-def _check_same(then: dict[str, Any], now: dict[str, Any]) -> None:
+def check_same(then: dict[str, Any], now: dict[str, Any]) -> None:
     """Raise InputError if a checkpoint was made with other data or settings."""
     if different := differences(then, now):
         raise InputError(

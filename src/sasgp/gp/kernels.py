@@ -57,7 +57,7 @@ __all__ = [
     "units_of",
 ]
 
-NAMES = ("rbf", "rbf-ard", "matern12", "matern32", "matern52")
+NAMES = ("rbf", "rbf-ard", "matern12", "matern32", "matern52", "matern32-ard", "matern52-ard")
 
 # Classes that a description may name, and those arguments of the constructor that a kernel keeps under the same name
 _KERNELS: dict[str, tuple[Any, tuple[str, ...]]] = {
@@ -112,7 +112,7 @@ def make(name: str, n_components: int) -> Kernel:
     Parameters
     ----------
     name : str
-        One of `NAMES`. "rbf-ard" has one lengthscale per latent dimension.
+        One of `NAMES`. Those that end in "-ard" have one lengthscale per dimension.
     n_components : int
         Q, the number of latent dimensions.
     """
@@ -125,13 +125,12 @@ def make(name: str, n_components: int) -> Kernel:
         with torch.device("cpu"):
             return make(name, n_components)
     base: Kernel
-    match name:
+    ard = n_components if str(name).endswith("-ard") else None
+    match str(name).removesuffix("-ard") if name in NAMES else None:
         case "rbf":
-            base = RBFKernel(lengthscale_constraint=positive())
-        case "rbf-ard":
-            base = RBFKernel(ard_num_dims=n_components, lengthscale_constraint=positive())
-        case "matern12" | "matern32" | "matern52":
-            base = MaternKernel(nu=int(name[-2]) / 2, lengthscale_constraint=positive())
+            base = RBFKernel(ard_num_dims=ard, lengthscale_constraint=positive())
+        case "matern12" | "matern32" | "matern52" as shape:
+            base = MaternKernel(nu=int(shape[-2]) / 2, ard_num_dims=ard, lengthscale_constraint=positive())
         case _:
             near = difflib.get_close_matches(str(name), NAMES, n=1)
             cure = f"Did you mean {near[0]!r}?" if near else "Choose one of these, or pass a gpytorch.kernels.Kernel."

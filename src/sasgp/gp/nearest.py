@@ -1,10 +1,10 @@
 """Prediction from the nearest rows: each query conditions the Gaussian process on the k training rows nearest to it.
 
 In more than about three dimensions a fixed set of points lies far from most queries, while the rows near a query still
-say most of what all rows would say. Positions are latents, or the inputs of a regression. Distances are in units of the
-kernel's lengthscales, and the search is exact. Rows are never kept: they are gathered by index when they are needed.
+say most of what all rows would say. Positions are latents, or the inputs of a regression. Rows are never kept: they are
+gathered by index when they are needed. `neighbours` finds the nearest.
 
-Positions, kernel and factors are float64 whatever the model's dtype; results are rounded to that at the end.
+Kernel and factors are float64 whatever the model's dtype; results are rounded to that at the end.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,11 +21,12 @@ from sasgp.errors import InputError
 from sasgp.gp.kernels import units_of
 from sasgp.gp.linalg import cholesky_each
 from sasgp.gp.local_noise import LocalNoise
+from sasgp.gp.neighbours import Neighbours
+from sasgp.gp.objective import LOG_2PI
 from sasgp.gp.posterior import GaussianProcess
 
-__all__ = ["NearestRows"]
+__all__ = ["NearestRows", "log_density_given"]
 
-TILE = 65_536  # training positions that a query is compared with at once: fewer make `topk` slower per position
 MATRICES = 4  # [k, k] of one query that are in memory at once: the kernel's own work, K and L
 
 
@@ -53,6 +54,8 @@ class NearestRows(GaussianProcess):
     local_noise : LocalNoise, optional
         The noise of each feature at each place. It is that of the decoder with all rows, whose residuals are a little
         larger. The weights of the nearest rows use σ².
+    index : Neighbours, optional
+        Finds the nearest positions. By default one is made, in float64.
     """
 
     def __init__(
@@ -65,9 +68,10 @@ class NearestRows(GaussianProcess):
         k: int,
         scales: Tensor | None = None,
         local_noise: LocalNoise | None = None,
+        index: Neighbours | None = None,
     ) -> None:
         _check_neighbours(k, len(Z))
-        self.Z, self.mean = Z.double(), mean
+        self.Z, self.mean = Z, mean
         self.take, self.k = take, k
         # [1] or [D]: with it, variances are [M, 1] for all features alike or [M, D]
         self.scales = (torch.ones_like(mean[:1]) if scales is None else scales.detach()).double()
@@ -75,9 +79,7 @@ class NearestRows(GaussianProcess):
         self.noise = noise.detach().double()
         self.local_noise = local_noise
         self.units = units_of(self.kernel, Z.shape[1]).to(Z.device)  # [Q]
-        self.centre = self.Z.mean(0)  # distances to it are small, so that ‖a‖² − 2 a·b + ‖b‖² loses few digits
-        self.places = (self.Z - self.centre) / self.units  # [N, Q]
-        self.half_squares = 0.5 * self.places.square().sum(1)  # [N]
+        self.index = Neighbours(Z.double(), self.units) if index is None else index
 
     @property
     def block_size(self) -> int:
@@ -90,39 +92,14 @@ class NearestRows(GaussianProcess):
         parts = [super(NearestRows, self).log_density(X[block], Z[block]) for block in self.blocks(len(X))]
         return torch.cat([X.new_empty(0), *parts])
 
-    # ------------------------------------------------------------------------------------------------ who is near
-
-    @torch.no_grad()
-    def nearest(self, Z: Tensor) -> Tensor:
-        """Indices [M, k] of the training positions nearest to each of Z [M, Q], in rising order.
-
-        Where several are equally far and not all can be chosen, any of them are.
-        """
-        at, N = (Z.double() - self.centre) / self.units, len(self.Z)
-        near = torch.empty(len(Z), self.k, dtype=torch.long, device=Z.device)
-        for block in slices(len(Z), min(N, max(TILE, 2 * self.k))):
-            near[block] = self._nearest(at[block])
-        return near.sort(1).values
-
-    def _nearest(self, at: Tensor) -> Tensor:
-        # ½‖a − b‖² = ½‖a‖² − (a·b − ½‖b‖²), of which the first term orders nothing
-        best, near = at.new_empty(len(at), 0), torch.empty(len(at), 0, dtype=torch.long, device=at.device)
-        for tile in slices(len(self.Z), len(at)):
-            closeness = at @ self.places[tile].T - self.half_squares[tile]  # [m, n]
-            found, index = closeness.topk(min(self.k, closeness.shape[1]), sorted=False)
-            best, near = torch.cat([best, found], 1), torch.cat([near, index + tile.start], 1)
-            best, chosen = best.topk(min(self.k, best.shape[1]), sorted=False)
-            near = near.gather(1, chosen)
-        return near
-
     # ------------------------------------------------------------------------------------------------ what they say
 
     def _moments(self, Z: Tensor) -> tuple[Tensor, Tensor]:
         """Mean [M, D] and, in units of s², the function's variance [M] at a block of queries, in float64."""
-        near = self.nearest(Z)  # [M, k]
+        near = self.index.nearest(Z, self.k)  # [M, k]
         W, c_f = torch.empty_like(near, dtype=Z.dtype), torch.empty_like(Z[:, 0])
         for block in slices(len(Z), MATRICES * self.k**2):
-            W[block], c_f[block] = self._weights(Z[block], near[block])
+            W[block], c_f[block] = self.weights(Z[block], near[block])
         # m = mean + Σ_j w_j (x_j − mean) over the nearest rows j
         mean = self.mean.double().repeat(len(Z), 1)
         for group, rows, places in self._groups(Z, near):
@@ -133,11 +110,23 @@ class NearestRows(GaussianProcess):
                 mean[group] += embedding_bag(places, self.take(rows).double(), per_sample_weights=W[group], mode="sum")
         return mean, c_f
 
-    def _weights(self, Z: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
+    @torch.no_grad()
+    def leave_one_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean [M, D] and variance [M] of a new observation at some training rows, from their nearest other rows."""
+        Z = self.Z[rows].double()
+        near = without_itself(self.index.nearest(self.Z[rows], min(self.k + 1, len(self.Z))), rows)
+        mean, c_f = torch.empty(len(rows), len(self.mean), dtype=Z.dtype, device=Z.device), torch.empty_like(Z[:, 0])
+        for block in slices(len(rows), MATRICES * near.shape[1] ** 2):
+            w, c_f[block] = self.weights(Z[block], near[block])
+            X_k = self.take(near[block].flatten()).double().view(*near[block].shape, -1)  # [m, k, D]
+            mean[block] = self.mean.double() + (w[:, :, None] * X_k).sum(1)
+        return mean, c_f + self.noise
+
+    def weights(self, Z: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
         """Weights [m, k] of the nearest rows in the mean, and the function's variance [m]."""
         # K = K_k + σ²I = L Lᵀ          w = K⁻¹ k_k*          c_f = k_** − ‖L⁻¹ k_k*‖²
-        Z_k = self.Z[near]  # [m, k, Q]
-        eye = torch.eye(self.k, dtype=Z.dtype, device=Z.device)
+        Z_k = self.Z[near].double()  # [m, k, Q]
+        eye = torch.eye(near.shape[1], dtype=Z.dtype, device=Z.device)
         L = cholesky_each(self.kernel(Z_k).to_dense() + self.noise * eye)  # [m, k, k]
         v = torch.linalg.solve_triangular(L, self.kernel(Z_k, Z[:, None]).to_dense(), upper=False)  # [m, k, 1]
         w = torch.linalg.solve_triangular(L.mT, v, upper=True)[:, :, 0]
@@ -162,6 +151,28 @@ class NearestRows(GaussianProcess):
             order = at[:, (at.amax(0) - at.amin(0)).argmax()].argsort()
             half = len(group) // 2
             waiting += [group[order[half:]], group[order[:half]]]
+
+
+def without_itself(near: Tensor, rows: Tensor) -> Tensor:
+    """The k + 1 nearest positions [M, k + 1] of some of them, without the position itself: [M, k]."""
+    others = near != rows[:, None]
+    others[:, 0] &= ~others.all(1)  # among many that coincide, the search may have missed the position itself
+    return near[others].view(len(near), -1)
+
+
+def log_density_given(kernel: Kernel, noise: Tensor, Z: Tensor, Y: Tensor, Z_k: Tensor, Y_k: Tensor) -> Tensor:
+    """Log N(y | m, c I) [M] of targets Y [M, T] at Z [M, Q], given those of k other rows each, [M, k, T] at [M, k, Q].
+
+    It is differentiable in the parameters of the kernel and in the noise σ².
+    """
+    # K = K_k + σ²I = L Lᵀ          v = L⁻¹ k_k*          m = vᵀ L⁻¹ Y_k          c = k_** + σ² − ‖v‖²
+    eye = torch.eye(Z_k.shape[1], dtype=Z.dtype, device=Z.device)
+    L = torch.linalg.cholesky(kernel(Z_k).to_dense() + noise * eye)  # [M, k, k]
+    right = torch.cat([kernel(Z_k, Z[:, None]).to_dense(), Y_k], 2)  # [M, k, 1 + T]
+    v, u = torch.linalg.solve_triangular(L, right, upper=False).tensor_split([1], dim=2)
+    mean = (v * u).sum(1)  # [M, T]
+    c = noise + (kernel(Z, diag=True) - v.square().sum((1, 2))).clamp_min(0)
+    return -0.5 * (Y.shape[1] * (LOG_2PI + c.log()) + (Y - mean).square().sum(1) / c)
 
 
 def _check_neighbours(k: int, N: int) -> None:
