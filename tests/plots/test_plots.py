@@ -89,16 +89,16 @@ def test_other_points_than_those_of_training_can_be_shown():
     np.testing.assert_array_equal(points(plots.latent_space(decoder(), Z, [7, 8])), Z)
 
 
-def test_twenty_classes_differ_by_colour_or_marker():
-    figure = plots.latent_space(decoder(), labels=np.arange(40) % 20)
-    assert legend(figure) == [str(i) for i in range(20)]
+def test_thirty_classes_differ_by_colour_or_marker():
+    figure = plots.latent_space(decoder(), labels=np.arange(40) % 30)
+    assert legend(figure) == [str(i) for i in range(30)]
     looks = {(handle.get_color(), handle.get_marker()) for handle in figure.axes[0].get_legend().legend_handles}
-    assert len(looks) == 20
+    assert len(looks) == 30
 
 
-def test_of_thirty_names_the_most_frequent_nineteen_have_a_colour():
-    names = [f"name {i:02d}" for i in range(30)]
-    labels = names + names[11:] * 2  # the last 19 are three times as frequent
+def test_of_forty_names_the_most_frequent_twenty_nine_have_a_colour():
+    names = [f"name {i:02d}" for i in range(40)]
+    labels = names + names[11:] * 2  # the last 29 are three times as frequent
     figure = plots.latent_space(decoder(n=len(labels)), labels=labels)
     assert legend(figure) == [*names[11:], "11 others"]
     assert len(points(figure)) == len(labels)

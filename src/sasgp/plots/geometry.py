@@ -10,9 +10,10 @@ from matplotlib.patheffects import Stroke, withStroke
 from numpy.typing import ArrayLike, NDArray
 from sklearn.cluster import KMeans
 
+from sasgp.data.palette import MAX_CLASSES
 from sasgp.errors import InputError
 from sasgp.plots.latent import GRID, View, axis_name, draw_legend, draw_points, view_of
-from sasgp.plots.style import INK, MAX_CLASSES, PICTURE_SIZE, UNCERTAINTY, ColouredLabels, colour_bar, plain, titled
+from sasgp.plots.style import INK, PICTURE_SIZE, UNCERTAINTY, ColouredLabels, colour_bar, plain, titled
 
 __all__ = ["geometry"]
 

@@ -12,12 +12,12 @@ from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 
 from sasgp.data.labels import shorten
+from sasgp.data.palette import MAX_CLASSES
 from sasgp.errors import InputError
 from sasgp.evaluation import decode_grid, shown_latents
 from sasgp.plots.style import (
     INK,
     MARKERS,
-    MAX_CLASSES,
     PALETTE,
     PICTURE_SIZE,
     UNCERTAINTY,
@@ -69,7 +69,7 @@ def latent_space(
     Z
         Latents [N, Q]. None draws those of the training rows.
     labels
-        N labels. Each of up to 20 classes has its own colour or marker; with more named classes, only the 19 most
+        N labels. Each of up to 30 classes has its own colour or marker; with more named classes, only the 29 most
         frequent ones do. Other numbers are shown by a colour scale.
     axes
         The two latent dimensions to show. For the uncertainty, the other dimensions are 0. A one-dimensional space is
