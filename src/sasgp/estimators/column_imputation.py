@@ -170,7 +170,7 @@ class ColumnImputation:
         """The values [m, D] that missing cells exceed with probability 1 − p; the others have no meaning."""
         found = np.full(len(self.low), ndtri(p))
         for d, column in self.columns.items():
-            found[d] = column.residuals.quantile(np.array(p))
+            found[d] = float(column.residuals.quantile(torch.tensor(p)))
         values: Array = spread.mean + spread.scale * found
         return values
 
@@ -180,7 +180,7 @@ class ColumnImputation:
         normal = (cholesky_each(spread.correlation) @ white)[:, :, 0].numpy()
         # x = m + scale · Q(Φ(g)): normal values with their correlation, each with the quantiles of its own residuals
         for d, column in self.columns.items():
-            normal[:, d] = column.residuals.quantile(ndtr(normal[:, d]))
+            normal[:, d] = column.residuals.quantile(torch.as_tensor(ndtr(normal[:, d])))
         values: Array = spread.mean + spread.scale * normal
         return values
 

@@ -13,9 +13,7 @@ the most likely ones for the residuals, each with its own left out.
 
 import math
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from sasgp.gp.column_regression import nearest
@@ -57,7 +55,7 @@ class Residuals:
         best = fits.index(max(fits))
         self.weight = WEIGHTS[best]
         e = (e / choices[best].sqrt()).sort().values
-        self.sorted, self.deviation = e.numpy(force=True), float(e.square().mean().clamp_min(LEAST).sqrt())
+        self.sorted, self.deviation = e, float(e.square().mean().clamp_min(LEAST).sqrt())
         self.freedom, self.scale = max(
             ((freedom, scale) for freedom in FREEDOMS for scale in SCALES),
             key=lambda pair: float(log_student(e / pair[1], pair[0]).mean()) - math.log(pair[1]),
@@ -71,11 +69,12 @@ class Residuals:
         near = nearest(places, self.places, self.near)
         return self._scales(self.squares[near].sum(1), self.weight).sqrt()
 
-    def quantile(self, p: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The quantiles of e′ at probabilities p."""
+    def quantile(self, p: Tensor) -> Tensor:
+        """The quantiles of e′ at probabilities p, linear between those of the residuals, i / (n + 1)."""
         n = len(self.sorted)
-        found: NDArray[np.float64] = np.interp(p, np.arange(1, n + 1) / (n + 1), self.sorted)
-        return found
+        at = (p * (n + 1) - 1).clamp(0, n - 1)
+        i = at.long().clamp_max(n - 2)
+        return torch.lerp(self.sorted[i], self.sorted[i + 1], at - i)
 
     def log_density(self, e: Tensor) -> Tensor:
         """The log density of residuals e′."""
