@@ -22,7 +22,9 @@ def through_gpytorch(kernel, Z, A):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, DOUBLE])
-@pytest.mark.parametrize(("name", "Q"), [("rbf", 1), ("rbf", 2), ("rbf-ard", 3), ("matern32", 2), ("matern32-ard", 3), ("matern52-ard", 3)])
+@pytest.mark.parametrize(
+    ("name", "Q"), [("rbf", 1), ("rbf", 2), ("rbf-ard", 3), ("matern32", 2), ("matern32-ard", 3), ("matern52-ard", 3)]
+)
 def test_values_and_gradients_are_gpytorchs(name, Q, dtype, rng):
     kernel = kernels.make(name, Q).to(dtype)
     kernel.outputscale, kernel.base_kernel.lengthscale = 0.7, 0.4 + torch.arange(kernel.base_kernel.lengthscale.numel())

@@ -183,7 +183,9 @@ AT_TWO = {
 def test_make(name: str) -> None:
     kernel = make(name, Q).double()
     r = torch.tensor([[0.0, 2.0, 0.0]], dtype=torch.float64)
-    assert kernel(r, torch.zeros_like(r)).to_dense().item() == pytest.approx(AT_TWO[name.removesuffix("-ard")], rel=1e-6)
+    assert kernel(r, torch.zeros_like(r)).to_dense().item() == pytest.approx(
+        AT_TWO[name.removesuffix("-ard")], rel=1e-6
+    )
     assert kernel.base_kernel.raw_lengthscale.shape == (1, Q if name.endswith("-ard") else 1)
     # A step of s in the raw parameter is a factor of exp(s), at any scale
     for scale in 1e-4, 1.0, 1e4:
