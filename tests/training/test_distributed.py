@@ -252,6 +252,7 @@ def test_two_ranks_complete_rows_as_one_process_does(tmp_path):
     assert (completed[0] == curve())[~missing].all()
     model = SASGP.load(tmp_path / "0.safetensors")
     Z = torch.as_tensor(model.embedding_)
+    assert isinstance(model.sums_, PatternSums)
     # Each feature given the rows that have it, all of them added by one process
     alone = PatternSums(model.model_.kernel, model.sums_.U, 4, model.sums_.L)
     with torch.no_grad():
