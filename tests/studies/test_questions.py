@@ -47,11 +47,12 @@ def test_the_page_is_what_its_records_say():
     )
 
 
-def test_the_tables_of_the_measurements_are_what_their_records_say():
-    text, shown = page.MEASUREMENTS.read_text(), page.tables(page.MEASURED, RESULTS, False)
-    assert set(tables.parts(text)) == set(page.MEASURED)
+@pytest.mark.parametrize(("path", "names"), [(page.MEASUREMENTS, page.MEASURED), (page.MISSING, page.OF_MISSING)])
+def test_the_tables_of_other_pages_are_what_their_records_say(path, names):
+    text, shown = path.read_text(), page.tables(names, RESULTS, False)
+    assert set(tables.parts(text)) == set(names)
     assert tables.filled(text, shown) == text, (
-        "docs/measurements.md is behind: run `python -m studies questions all --tables`"
+        f"docs/{path.name} is behind: run `python -m studies questions all --tables`"
     )
 
 
