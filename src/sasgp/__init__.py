@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from sasgp.estimators import VAE as VAE
     from sasgp.estimators import BayesianGPLVM as BayesianGPLVM
     from sasgp.estimators import SASGPImputer as SASGPImputer
+    from sasgp.estimators import SASGPRegressor as SASGPRegressor
 
 __version__ = "0.1.0.dev0"
 
-_ESTIMATORS = ("SASGP", "GPLVM", "BayesianGPLVM", "VAE", "SASGPImputer")
+_ESTIMATORS = ("SASGP", "GPLVM", "BayesianGPLVM", "VAE", "SASGPImputer", "SASGPRegressor")
 
-__all__ = ["GPLVM", "SASGP", "VAE", "BayesianGPLVM", "InputError", "SASGPImputer", "__version__"]
+__all__ = ["GPLVM", "SASGP", "VAE", "BayesianGPLVM", "InputError", "SASGPImputer", "SASGPRegressor", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,8 @@ Arrays go in and come out; tensors stay inside.
 
 from sasgp.estimators.imputer import SASGPImputer
 from sasgp.estimators.inducing import BayesianGPLVM
+from sasgp.estimators.regressor import SASGPRegressor
 from sasgp.estimators.sas import GPLVM, SASGP
 from sasgp.estimators.vae import VAE
 
-__all__ = ["GPLVM", "SASGP", "VAE", "BayesianGPLVM", "SASGPImputer"]
+__all__ = ["GPLVM", "SASGP", "VAE", "BayesianGPLVM", "SASGPImputer", "SASGPRegressor"]

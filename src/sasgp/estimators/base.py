@@ -37,7 +37,7 @@ from sasgp.training.malloc import keep_freed_memory
 from sasgp.training.progress import rank_of_process
 from sasgp.training.run import Plan, TrainingRun
 
-__all__ = ["LatentEstimator"]
+__all__ = ["LatentEstimator", "check_same", "kept_until_the_end"]
 
 Array = NDArray[np.floating[Any]]
 
@@ -186,7 +186,7 @@ class LatentEstimator(Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, 
         needed = saved is not None or checkpointer.path is not None  # it reads all rows
         current = self._fingerprint(array) if needed else {}
         if saved is not None:
-            _check_same(saved["fingerprint"], current)
+            check_same(saved["fingerprint"], current)
         self._check_world(ranks.world)
         seed = seed_of(self.random_state) if saved is None else saved["seed"]
         self.seed_ = int(agreed(ranks, seed, self._device))
@@ -299,7 +299,7 @@ def kept_until_the_end(how: Mapping[str, Any]) -> Iterator[Checkpointer]:
         path.unlink(missing_ok=True)
 
 
-def _check_same(then: dict[str, Any], now: dict[str, Any]) -> None:
+def check_same(then: dict[str, Any], now: dict[str, Any]) -> None:
     """Raise InputError if a checkpoint was made with other data or settings."""
     if different := differences(then, now):
         raise InputError(

@@ -28,7 +28,16 @@ from sasgp.models.base import ModelSettings
 from sasgp.models.build import build
 from sasgp.models.settings import Settings
 
-__all__ = ["Persistence"]
+__all__ = [
+    "Persistence",
+    "class_name",
+    "fits",
+    "is_size",
+    "own_part",
+    "subclasses",
+    "table_columns",
+    "wrong_file",
+]
 
 T = TypeVar("T")
 Tensors = dict[str, Tensor]
@@ -104,11 +113,11 @@ class Persistence(Settings, BaseEstimator):
             try:
                 settings["kernel"] = kernels.describe(self.kernel)
             except kernels.CustomKernelError:
-                settings["kernel"] = {"custom": _class_name(self.kernel)}
+                settings["kernel"] = {"custom": class_name(self.kernel)}
         if isinstance(self.encoder, nn.Module):
-            settings["encoder"] = {"custom": _class_name(self.encoder)}
+            settings["encoder"] = {"custom": class_name(self.encoder)}
         if hasattr(self.init, "fit_transform"):
-            settings["init"] = {"custom": _class_name(self.init)}
+            settings["init"] = {"custom": class_name(self.init)}
         elif not isinstance(self.init, str | dict):
             settings["init"] = {"array": "init"}
             arrays["init"] = torch.as_tensor(np.asarray(self.init, np.float64))
@@ -138,10 +147,10 @@ class Persistence(Settings, BaseEstimator):
             Device for the model; the file does not store it.
         """
         header, tensors = storage.read(path)
-        known: dict[str, type[Self]] = {c.__name__: c for c in (cls, *_subclasses(cls))}
+        known: dict[str, type[Self]] = {c.__name__: c for c in (cls, *subclasses(cls))}
         name = header.get("class")
         if not isinstance(name, str):
-            raise _wrong(path, "it names no class")
+            raise wrong_file(path, "it names no class")
         if name not in known:
             raise InputError(
                 f"{path} holds a {name} model, which {cls.__name__}.load cannot read. Load it with sasgp.{name}.load."
@@ -149,7 +158,7 @@ class Persistence(Settings, BaseEstimator):
         _check_header(path, header, tensors, known[name])
         settings = header["settings"] | {"device": device}
         for part, instance in (("kernel", kernel), ("encoder", encoder)):
-            settings[part] = _own_part(path, part, settings.get(part), instance)
+            settings[part] = own_part(path, part, settings.get(part), instance)
             if part not in header["settings"]:
                 del settings[part]
         # The object that made a layout stays a name, because only another fit needs it
@@ -160,7 +169,7 @@ class Persistence(Settings, BaseEstimator):
             setattr(self, attribute, header["fitted"][attribute])
         if header["feature_names"] is not None:
             self.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
-        self.columns_, self.frame_kind_ = _columns(path, header["columns"], self.n_features_in_)
+        self.columns_, self.frame_kind_ = table_columns(path, header["columns"], self.n_features_in_)
         self.embedding_ = tensors["embedding"].numpy()
         self._restore(path, tensors)
         return self
@@ -172,8 +181,8 @@ class Persistence(Settings, BaseEstimator):
         state = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
         _check_shapes(path, self._model_settings(N), D, Q, state)
         for name, shape in self._posterior_shapes(tensors).items():
-            if name not in tensors or not _fits(tensors[name], shape):
-                raise _wrong(path, f"its tensor {name} is missing or has another shape")
+            if name not in tensors or not fits(tensors[name], shape):
+                raise wrong_file(path, f"its tensor {name} is missing or has another shape")
         model = build(self._model_settings(N), D, Q)
         try:
             model.load_state_dict(state)
@@ -186,7 +195,7 @@ class Persistence(Settings, BaseEstimator):
         try:
             self._restore_posterior({name: tensor.to(device) for name, tensor in tensors.items()})
         except NotPositiveDefiniteError as error:
-            raise _wrong(path, "its sums over the rows cannot be those of data") from error
+            raise wrong_file(path, "its sums over the rows cannot be those of data") from error
 
 
 CHOICES: dict[str, tuple[str | None, ...]] = {
@@ -201,18 +210,21 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
 SIZES = ("n_features_in_", "batch_size_", "_n_features_out", "active_set_size_", "n_inducing_")
 
 
-def _wrong(path: str | Path, reason: str) -> InputError:
+def wrong_file(path: str | Path, reason: str) -> InputError:
+    """The error for a file whose checksum is right, but whose content `save` cannot have written."""
     return InputError(
         f"{path} is damaged, or something other than sasgp made it: {reason}. Copy it again from its source, or save "
         "the model again."
     )
 
 
-def _fits(tensor: Tensor, shape: tuple[int | None, ...]) -> bool:
+def fits(tensor: Tensor, shape: tuple[int | None, ...]) -> bool:
+    """Whether a tensor has this shape, in which None is any size."""
     return tensor.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, tensor.shape, strict=True))
 
 
-def _is_size(value: object) -> bool:
+def is_size(value: object) -> bool:
+    """Whether a value of a header is a whole number above 0."""
     return type(value) is int and value > 0
 
 
@@ -220,55 +232,51 @@ def _check_header(path: str | Path, header: Any, tensors: Tensors, cls: type[Per
     """Raise InputError if `save` cannot have written this. The checksum is right, so this is no accident."""
     settings, fitted, names = (header.get(name) for name in ("settings", "fitted", "feature_names"))
     if "feature_names" not in header or "columns" not in header:
-        raise _wrong(path, "its feature names are missing")
+        raise wrong_file(path, "its feature names are missing")
     if not isinstance(settings, dict) or settings.keys() != cls().get_params(deep=False).keys():
-        raise _wrong(path, "its settings are not those of the model")
+        raise wrong_file(path, "its settings are not those of the model")
     if isinstance(fitted, dict):
         fitted.setdefault("missing_share_", 0.0)  # files from before missing values were allowed
     if not isinstance(fitted, dict) or fitted.keys() != set(cls._SAVED):
-        raise _wrong(path, "what fit decided is incomplete")
+        raise wrong_file(path, "what fit decided is incomplete")
     for name, choices in CHOICES.items():
         value = settings.get(name, choices[0])
         custom = value.get("custom", "" if name == "kernel" else None) if isinstance(value, dict) else None
         is_part = name in ("kernel", "encoder") and isinstance(custom, str)  # the user's own, or a description
         if not is_part and value not in choices:
-            raise _wrong(path, f"its setting {name} cannot be {value!r}")
+            raise wrong_file(path, f"its setting {name} cannot be {value!r}")
     if fitted.get("output_", "linear") not in ("linear", "sigmoid"):
-        raise _wrong(path, "its output_ is none that a model has")
+        raise wrong_file(path, "its output_ is none that a model has")
     if fitted["noise_kind_"] not in ("shared", "feature", "local"):
-        raise _wrong(path, "its noise_kind_ is none that a model has")
-    if any(name in fitted and not _is_size(fitted[name]) for name in SIZES) or type(fitted["seed_"]) is not int:
-        raise _wrong(path, "its sizes are not whole numbers above 0")
+        raise wrong_file(path, "its noise_kind_ is none that a model has")
+    if any(name in fitted and not is_size(fitted[name]) for name in SIZES) or type(fitted["seed_"]) is not int:
+        raise wrong_file(path, "its sizes are not whole numbers above 0")
     history, shape, D = fitted["history_"], fitted["image_shape_"], fitted["n_features_in_"]
     if not isinstance(history, list) or not all(isinstance(record, dict) for record in history):
-        raise _wrong(path, "its history is not a list of records")
-    if shape is not None and not (isinstance(shape, list) and all(map(_is_size, shape)) and math.prod(shape) == D):
-        raise _wrong(path, "its image_shape does not fit its features")
+        raise wrong_file(path, "its history is not a list of records")
+    if shape is not None and not (isinstance(shape, list) and all(map(is_size, shape)) and math.prod(shape) == D):
+        raise wrong_file(path, "its image_shape does not fit its features")
     if settings["encoder"] == "conv" and shape is None:
-        raise _wrong(path, "its image_shape is missing")
+        raise wrong_file(path, "its image_shape is missing")
     if names is not None and not (
         isinstance(names, list) and len(names) == D and all(isinstance(name, str) for name in names)
     ):
-        raise _wrong(path, "its feature names do not fit its features")
+        raise wrong_file(path, "its feature names do not fit its features")
     embedding = tensors.get("embedding")
-    if (
-        embedding is None
-        or not embedding.is_floating_point()
-        or not _fits(embedding, (None, fitted["_n_features_out"]))
-    ):
-        raise _wrong(path, "its tensor embedding is missing or has another shape")
+    if embedding is None or not embedding.is_floating_point() or not fits(embedding, (None, fitted["_n_features_out"])):
+        raise wrong_file(path, "its tensor embedding is missing or has another shape")
     if isinstance(settings["init"], dict) and "array" in settings["init"] and "init" not in tensors:
-        raise _wrong(path, "its tensor init is missing")
+        raise wrong_file(path, "its tensor init is missing")
     if type(fitted["encoder_noise_"]) not in (int, float):
-        raise _wrong(path, "its encoder_noise_ is no number")
+        raise wrong_file(path, "its encoder_noise_ is no number")
     factor = fitted["size_factor_"]
     if factor is not None and not (type(factor) in (int, float) and 0 < factor < math.inf):
-        raise _wrong(path, "its size_factor_ is no positive number")
+        raise wrong_file(path, "its size_factor_ is no positive number")
     if type(fitted["missing_share_"]) is not float or not 0 <= fitted["missing_share_"] < 1:
-        raise _wrong(path, "its missing_share_ is no share")
+        raise wrong_file(path, "its missing_share_ is no share")
 
 
-def _columns(path: str | Path, found: Any, n_features: int) -> tuple[Columns | None, str | None]:
+def table_columns(path: str | Path, found: Any, n_features: int) -> tuple[Columns | None, str | None]:
     """The columns of a table, and the kind of frame that it was. Raises InputError if `save` cannot have written it."""
     if found is None:
         return None, None
@@ -277,9 +285,9 @@ def _columns(path: str | Path, found: Any, n_features: int) -> tuple[Columns | N
         fits = kind in ("pandas", "polars") and len(columns.findings) == n_features
         columns.scores(np.zeros((1, len(columns))))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise _wrong(path, "its columns are none that a table has") from error
+        raise wrong_file(path, "its columns are none that a table has") from error
     if not fits:
-        raise _wrong(path, "its columns do not fit its features")
+        raise wrong_file(path, "its columns do not fit its features")
     return columns, kind
 
 
@@ -291,10 +299,10 @@ def _check_shapes(path: str | Path, settings: ModelSettings, D: int, Q: int, sta
         outline = build(replace(settings, kernel="rbf", device=torch.device("meta")), D, Q).state_dict()
     for name, value in outline.items():
         if not name.startswith("kernel.") and (name not in state or state[name].shape != value.shape):
-            raise _wrong(path, f"its tensor {name} is missing, or does not fit its settings")
+            raise wrong_file(path, f"its tensor {name} is missing, or does not fit its settings")
 
 
-def _own_part(path: str | Path, part: str, setting: Any, instance: Any) -> Any:
+def own_part(path: str | Path, part: str, setting: Any, instance: Any) -> Any:
     """A kernel or an encoder for the constructor: by name, rebuilt from the file, or the user's instance."""
     custom = setting.get("custom") if isinstance(setting, dict) else None
     if custom and instance is None:
@@ -310,9 +318,11 @@ def _own_part(path: str | Path, part: str, setting: Any, instance: Any) -> Any:
     return kernels.rebuild(setting) if part == "kernel" and isinstance(setting, dict) else setting
 
 
-def _class_name(instance: object) -> str:
+def class_name(instance: object) -> str:
+    """The name of an object's class, with that of its module."""
     return f"{type(instance).__module__}.{type(instance).__qualname__}"
 
 
-def _subclasses(cls: type[T]) -> list[type[T]]:
-    return [found for sub in cls.__subclasses__() for found in (sub, *_subclasses(sub))]
+def subclasses(cls: type[T]) -> list[type[T]]:
+    """All classes below a class."""
+    return [found for sub in cls.__subclasses__() for found in (sub, *subclasses(sub))]

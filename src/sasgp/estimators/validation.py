@@ -26,16 +26,19 @@ from sasgp.errors import InputError
 from sasgp.estimators.cells import rows_of_cells
 from sasgp.estimators.tables import table_scores
 from sasgp.gp import kernels
-from sasgp.models.settings import NetworkSettings, Settings
+from sasgp.models.settings import NetworkSettings, Settings, SupervisedSettings
 from sasgp.training import layouts
 
 __all__ = [
+    "check_choice",
     "check_count",
     "check_curve",
+    "check_device",
     "check_evidence",
     "check_image_shape",
     "check_latents",
     "check_missing",
+    "check_number",
     "check_rows",
     "check_settings",
     "seed_of",
@@ -136,27 +139,27 @@ def check_settings(settings: Settings, N: int) -> None:
         if getattr(settings, name) is not None:
             check_count(name, getattr(settings, name))
     for name in ("learning_rate", "hyper_learning_rate")[settings.learning_rate is None :]:
-        _check_number(name, getattr(settings, name), "a positive number", lambda x: 0 < x < math.inf)
+        check_number(name, getattr(settings, name), "a positive number", lambda x: 0 < x < math.inf)
     _check_encoder_noise(settings.encoder_noise)
-    _check_number("validation_fraction", settings.validation_fraction, "a number between 0 and 1", lambda x: 0 < x < 1)
-    _check_choice("latents", settings.latents, ("bayesian", "point"))
-    _check_choice("noise", settings.noise, ("auto", "shared", "feature", "local"))
+    check_number("validation_fraction", settings.validation_fraction, "a number between 0 and 1", lambda x: 0 < x < 1)
+    check_choice("latents", settings.latents, ("bayesian", "point"))
+    check_choice("noise", settings.noise, ("auto", "shared", "feature", "local"))
     if settings.noise == "local" and "support_size" not in applies:
         raise InputError(
             "noise='local' needs a decoder that is conditioned on all rows after training, as in SASGP and GPLVM. "
             f"{type(settings).__name__} has none. Use one of these, or noise='shared'.",
             argument="noise",
         )
-    _check_choice("dtype", settings.dtype, ("float32", "float64"))
+    check_choice("dtype", settings.dtype, ("float32", "float64"))
     if not isinstance(settings.encoder, nn.Module):
-        _check_choice("encoder", settings.encoder, ("network", "conv", "table"), "or a torch module")
+        check_choice("encoder", settings.encoder, ("network", "conv", "table"), "or a torch module")
     if settings.kernel is not None and not isinstance(settings.kernel, Kernel):
-        _check_choice("kernel", settings.kernel, kernels.NAMES, "or a gpytorch.kernels.Kernel")
+        check_choice("kernel", settings.kernel, kernels.NAMES, "or a gpytorch.kernels.Kernel")
     if isinstance(settings, NetworkSettings):
-        _check_choice("variance", settings.variance, ("shared", "head", "mean"))
+        check_choice("variance", settings.variance, ("shared", "head", "mean"))
         if settings.output is not None:
-            _check_choice("output", settings.output, ("linear", "sigmoid"), "or None")
-    _check_number("layout_weight", settings.layout_weight, "a number of at least 0", lambda x: 0 <= x < math.inf)
+            check_choice("output", settings.output, ("linear", "sigmoid"), "or None")
+    check_number("layout_weight", settings.layout_weight, "a number of at least 0", lambda x: 0 <= x < math.inf)
     _check_init(settings, N)
     if settings.layout_weight and isinstance(settings.init, str) and settings.init not in layouts.NAMES:
         raise InputError(
@@ -164,7 +167,7 @@ def check_settings(settings: Settings, N: int) -> None:
             f"init={settings.init!r} is a projection. Choose another init, or leave layout_weight at 0.",
             argument="layout_weight",
         )
-    _check_device(settings)
+    check_device(settings)
     if settings.early_stopping is not None and settings.encoder == "table":
         raise InputError(
             "early_stopping needs an encoder that can encode held-out rows, and encoder='table' cannot. Use "
@@ -210,8 +213,8 @@ def check_image_shape(settings: Settings, X: Any, given: tuple[int, ...] | None 
 
 def check_evidence(N: int, method: str, A: int, batch_size: int | None, n_estimates: int, dtype: str) -> None:
     """Check the arguments of `evidence` for N rows."""
-    _check_choice("method", method, ("exact", "bound", "sas", "unbiased"))
-    _check_choice("dtype", dtype, ("float64", "float32"))
+    check_choice("method", method, ("exact", "bound", "sas", "unbiased"))
+    check_choice("dtype", dtype, ("float64", "float32"))
     if method in ("exact", "bound"):
         return
     check_count("active_set_size", A, 0)
@@ -233,7 +236,7 @@ def check_evidence(N: int, method: str, A: int, batch_size: int | None, n_estima
 
 def check_curve(N: int, sizes: Sequence[int], n_estimates: int, dtype: str) -> None:
     """Check the arguments of `evidence_curve` for N rows."""
-    _check_choice("dtype", dtype, ("float64", "float32"))
+    check_choice("dtype", dtype, ("float64", "float32"))
     check_count("n_estimates", n_estimates, 2)
     for size in sizes:
         check_count("each of sizes", size, 0)
@@ -269,7 +272,8 @@ def check_count(name: str, value: object, least: int = 1, also: str = "") -> Non
         )
 
 
-def _check_number(name: str, value: object, expected: str, accepts: Callable[[Any], bool]) -> None:
+def check_number(name: str, value: object, expected: str, accepts: Callable[[Any], bool]) -> None:
+    """Raise InputError if the value is not the number that is expected."""
     if not (isinstance(value, int | float | np.number) and accepts(value)):
         raise InputError(f"{name} must be {expected}. Got {value!r}.", argument=name)
 
@@ -284,7 +288,8 @@ def _check_encoder_noise(value: object) -> None:
         )
 
 
-def _check_choice(name: str, value: object, choices: Sequence[str], also: str = "") -> None:
+def check_choice(name: str, value: object, choices: Sequence[str], also: str = "") -> None:
+    """Raise InputError if the value is none of the choices."""
     if isinstance(value, str) and value in choices:
         return
     close = difflib.get_close_matches(str(value), choices, 1)
@@ -297,7 +302,7 @@ def _check_init(settings: Settings, N: int) -> None:
     init, Q = settings.init, settings.n_components
     if isinstance(init, str):
         names = ("pca", "random", *layouts.NAMES)
-        _check_choice("init", init, names, "an array [N, n_components] or an object with fit_transform")
+        check_choice("init", init, names, "an array [N, n_components] or an object with fit_transform")
         return layouts.check_installed(init)
     if isinstance(init, dict) and "custom" in init:
         raise InputError(
@@ -330,7 +335,8 @@ def _shape_or_type(value: object) -> str:
     return f"shape {np.shape(value)}" if isinstance(value, np.ndarray | Tensor) else type(value).__name__
 
 
-def _check_device(settings: Settings) -> None:
+def check_device(settings: Settings | SupervisedSettings) -> None:
+    """Raise InputError if there is no such device."""
     try:
         torch.empty(0, device=settings.torch_device())
     except (RuntimeError, AssertionError) as error:

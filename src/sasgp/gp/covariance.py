@@ -27,7 +27,7 @@ def covariances(kernel: Kernel, Z: Tensor, A: int) -> tuple[Tensor, Tensor]:
 
 
 def _is_scaled(kernel: Kernel, base: type[Kernel]) -> bool:
-    """Whether a kernel is s k(‖(z − z')/ℓ‖) of this class, and nothing else; a subclass might compute something else."""
+    """Whether a kernel is s k(‖(z − z')/ℓ‖) of this class, and nothing else: a subclass might compute others."""
     return (
         type(kernel) is ScaleKernel
         and type(kernel.base_kernel) is base

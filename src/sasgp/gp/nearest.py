@@ -22,9 +22,10 @@ from sasgp.gp.kernels import units_of
 from sasgp.gp.linalg import cholesky_each
 from sasgp.gp.local_noise import LocalNoise
 from sasgp.gp.neighbours import Neighbours
+from sasgp.gp.objective import LOG_2PI
 from sasgp.gp.posterior import GaussianProcess
 
-__all__ = ["NearestRows"]
+__all__ = ["NearestRows", "log_density_given"]
 
 MATRICES = 4  # [k, k] of one query that are in memory at once: the kernel's own work, K and L
 
@@ -98,7 +99,7 @@ class NearestRows(GaussianProcess):
         near = self.index.nearest(Z, self.k)  # [M, k]
         W, c_f = torch.empty_like(near, dtype=Z.dtype), torch.empty_like(Z[:, 0])
         for block in slices(len(Z), MATRICES * self.k**2):
-            W[block], c_f[block] = self._weights(Z[block], near[block])
+            W[block], c_f[block] = self.weights(Z[block], near[block])
         # m = mean + Σ_j w_j (x_j − mean) over the nearest rows j
         mean = self.mean.double().repeat(len(Z), 1)
         for group, rows, places in self._groups(Z, near):
@@ -109,11 +110,23 @@ class NearestRows(GaussianProcess):
                 mean[group] += embedding_bag(places, self.take(rows).double(), per_sample_weights=W[group], mode="sum")
         return mean, c_f
 
-    def _weights(self, Z: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
+    @torch.no_grad()
+    def leave_one_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean [M, D] and variance [M] of a new observation at some training rows, from their nearest other rows."""
+        Z = self.Z[rows].double()
+        near = without_itself(self.index.nearest(self.Z[rows], min(self.k + 1, len(self.Z))), rows)
+        mean, c_f = torch.empty(len(rows), len(self.mean), dtype=Z.dtype, device=Z.device), torch.empty_like(Z[:, 0])
+        for block in slices(len(rows), MATRICES * near.shape[1] ** 2):
+            w, c_f[block] = self.weights(Z[block], near[block])
+            X_k = self.take(near[block].flatten()).double().view(*near[block].shape, -1)  # [m, k, D]
+            mean[block] = self.mean.double() + (w[:, :, None] * X_k).sum(1)
+        return mean, c_f + self.noise
+
+    def weights(self, Z: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
         """Weights [m, k] of the nearest rows in the mean, and the function's variance [m]."""
         # K = K_k + σ²I = L Lᵀ          w = K⁻¹ k_k*          c_f = k_** − ‖L⁻¹ k_k*‖²
         Z_k = self.Z[near].double()  # [m, k, Q]
-        eye = torch.eye(self.k, dtype=Z.dtype, device=Z.device)
+        eye = torch.eye(near.shape[1], dtype=Z.dtype, device=Z.device)
         L = cholesky_each(self.kernel(Z_k).to_dense() + self.noise * eye)  # [m, k, k]
         v = torch.linalg.solve_triangular(L, self.kernel(Z_k, Z[:, None]).to_dense(), upper=False)  # [m, k, 1]
         w = torch.linalg.solve_triangular(L.mT, v, upper=True)[:, :, 0]
@@ -138,6 +151,28 @@ class NearestRows(GaussianProcess):
             order = at[:, (at.amax(0) - at.amin(0)).argmax()].argsort()
             half = len(group) // 2
             waiting += [group[order[half:]], group[order[:half]]]
+
+
+def without_itself(near: Tensor, rows: Tensor) -> Tensor:
+    """The k + 1 nearest positions [M, k + 1] of some of them, without the position itself: [M, k]."""
+    others = near != rows[:, None]
+    others[:, 0] &= ~others.all(1)  # among many that coincide, the search may have missed the position itself
+    return near[others].view(len(near), -1)
+
+
+def log_density_given(kernel: Kernel, noise: Tensor, Z: Tensor, Y: Tensor, Z_k: Tensor, Y_k: Tensor) -> Tensor:
+    """Log N(y | m, c I) [M] of targets Y [M, T] at Z [M, Q], given those of k other rows each, [M, k, T] at [M, k, Q].
+
+    It is differentiable in the parameters of the kernel and in the noise σ².
+    """
+    # K = K_k + σ²I = L Lᵀ          v = L⁻¹ k_k*          m = vᵀ L⁻¹ Y_k          c = k_** + σ² − ‖v‖²
+    eye = torch.eye(Z_k.shape[1], dtype=Z.dtype, device=Z.device)
+    L = torch.linalg.cholesky(kernel(Z_k).to_dense() + noise * eye)  # [M, k, k]
+    right = torch.cat([kernel(Z_k, Z[:, None]).to_dense(), Y_k], 2)  # [M, k, 1 + T]
+    v, u = torch.linalg.solve_triangular(L, right, upper=False).tensor_split([1], dim=2)
+    mean = (v * u).sum(1)  # [M, T]
+    c = noise + (kernel(Z, diag=True) - v.square().sum((1, 2))).clamp_min(0)
+    return -0.5 * (Y.shape[1] * (LOG_2PI + c.log()) + (Y - mean).square().sum(1) / c)
 
 
 def _check_neighbours(k: int, N: int) -> None:

@@ -128,7 +128,7 @@ class Neighbours:
 
 
 def _k_means(places: Tensor, n: int) -> Tensor:
-    """Centres [n, Q] by a few steps of Lloyd's algorithm on a sample. A centre that loses all rows stays where it is."""
+    """Centres [n, Q] by Lloyd's algorithm on a sample. A centre that loses all rows stays where it is."""
     draw = torch.Generator().manual_seed(0)
     sample = places[torch.randperm(len(places), generator=draw)[: LLOYD_ROWS * n].to(places.device)]
     centres = sample[:n].clone()

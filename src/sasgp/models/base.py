@@ -15,7 +15,7 @@ from sasgp.models.encoders import Encoder
 if TYPE_CHECKING:
     from gpytorch.kernels import Kernel
 
-__all__ = ["NOISE_SD", "LatentModel", "ModelSettings", "blurred", "drawn", "noise_bytes", "with_holes"]
+__all__ = ["NOISE_SD", "LatentModel", "ModelSettings", "Objective", "blurred", "drawn", "noise_bytes", "with_holes"]
 
 PRACTISED = 8  # one in so many rows of a batch is encoded a second time, with holes
 HIDDEN = 0.5  # largest share of a row's values that are hidden from an encoder in a training step
@@ -77,7 +77,37 @@ class ModelSettings:
         return self.noise == "feature"
 
 
-class LatentModel(nn.Module):
+class Objective(nn.Module):
+    """A model that a training run can train: it maps a batch to a loss.
+
+    Attributes
+    ----------
+    anchor : Anchor or None
+        Keeps rows near their places in a layout during training. It is not learned, so it is not part of the state.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.anchor: Anchor | None = None
+
+    def forward(self, X: Tensor, index: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
+        """The loss: the negative objective in nats per value, estimated from a batch X [B, D] of n_total rows."""
+        raise NotImplementedError
+
+    def parameter_groups(self, learning_rate: float, hyper_learning_rate: float) -> list[dict[str, Any]]:
+        """Groups for Adam: networks, then everything else."""
+        raise NotImplementedError
+
+    def running_buffers(self) -> list[Tensor]:
+        """Buffers that training steps change, each process its own."""
+        return []
+
+    def monitor(self) -> dict[str, float]:
+        """Numbers for the progress bar and the history: `noise` and, if there are any, others."""
+        raise NotImplementedError
+
+
+class LatentModel(Objective):
     """An encoder and a decoder with one objective.
 
     Parameters
@@ -92,8 +122,6 @@ class LatentModel(nn.Module):
     dither : Tensor [D] or None
         Standard deviation of fresh noise on what the decoder is trained to say, for scores that stand for an interval.
         It is not part of the state.
-    anchor : Anchor or None
-        Keeps rows near their places in a layout during training. It is not learned, so it is not part of the state.
     missing : float
         The share of the training values that are missing.
     hides : bool
@@ -106,7 +134,6 @@ class LatentModel(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.encoder_noise = encoder_noise
-        self.anchor: Anchor | None = None
         self.dither: Tensor | None = None
         self.missing = 0.0
         self.hides = True
@@ -126,19 +153,16 @@ class LatentModel(nn.Module):
         """Everything that is learned except the encoder."""
         raise NotImplementedError
 
-    def forward(self, X: Tensor, index: Tensor, n_total: int, generator: torch.Generator) -> Tensor:
-        """The loss: the negative objective in nats per value, estimated from a batch X [B, D] of n_total rows."""
-        raise NotImplementedError
-
     def parameter_groups(self, learning_rate: float, hyper_learning_rate: float) -> list[dict[str, Any]]:
-        """Groups for Adam: the encoder, then everything else."""
         return [
             {"params": list(self.encoder.parameters()), "lr": learning_rate, "by_row": not self.encoder.amortised},
             {"params": self.decoder_parameters, "lr": hyper_learning_rate},
         ]
 
+    def running_buffers(self) -> list[Tensor]:
+        return list(self.encoder.buffers())
+
     def monitor(self) -> dict[str, float]:
-        """Numbers for the progress bar and the history."""
         return {"noise": float(self.feature_noise.detach().mean())}
 
     def dithered(self, X: Tensor, generator: torch.Generator) -> Tensor:

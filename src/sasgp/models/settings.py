@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["InducingSettings", "NetworkSettings", "Settings", "documented"]
+__all__ = [
+    "InducingSettings",
+    "NetworkSettings",
+    "Settings",
+    "SupervisedSettings",
+    "TargetSettings",
+    "documented",
+]
 
 
 @dataclass(eq=False, repr=False)
@@ -123,11 +130,7 @@ class Settings:
 
     def torch_device(self) -> "torch.device":
         """The device that `device` names."""
-        import torch
-
-        if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        return torch.device(self.device)
+        return _device(self.device)
 
 
 @dataclass(eq=False, repr=False)
@@ -159,6 +162,91 @@ class NetworkSettings:
 
     output: Literal["linear", "sigmoid"] | None = None
     variance: Literal["shared", "head", "mean"] = "shared"
+
+
+@dataclass(eq=False, repr=False)
+class SupervisedSettings:
+    """What a user may choose about regression and classification.
+
+    Parameters
+    ----------
+    kernel
+        "matern32-ard" (the default): each input has its own lengthscale. Also "rbf-ard", "matern52-ard", or without
+        lengthscales of their own "rbf", "matern12", "matern32" or "matern52". "deep": a small network makes up to eight
+        features, with an "rbf-ard" kernel on them. In Python also any gpytorch.kernels.Kernel, which starts from the
+        values it has and works on the inputs as they are.
+    prediction
+        What a prediction is conditioned on. "nearest": the training rows nearest to each query, under the learned
+        lengthscales. "all-rows": all rows, through `support_size` positions. "exact": all rows, exactly. "auto":
+        "exact" for up to 2000 rows, then "nearest".
+    neighbours
+        Rows that a prediction is conditioned on, with "nearest".
+    support_size
+        Positions of "all-rows", at most.
+    active_set_size
+        Active rows per batch, A; at most half of the batch if the data are few.
+    batch_size
+        Rows per batch, B.
+    max_epochs
+        Passes over the data. None: about 500 steps; of more rows than those need, a random part trains the kernel.
+    learning_rate
+        Peak of the one-cycle schedule for the network of a deep kernel.
+    hyper_learning_rate
+        Peak of the schedule for kernel and noise.
+    dtype
+        Precision of training: "float32" or "float64". Predictions are computed in float64.
+    device
+        "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ...
+    random_state
+        Seed: fits with the same seed are identical. None draws a new seed each time.
+    verbose
+        Show progress.
+    columns
+        How the columns of a table are taken: as for SASGP.
+    """
+
+    kernel: (
+        Literal["matern32-ard", "rbf-ard", "matern52-ard", "rbf", "matern12", "matern32", "matern52", "deep"] | Any
+    ) = "matern32-ard"
+    prediction: Literal["auto", "nearest", "all-rows", "exact"] = "auto"
+    neighbours: int = 256
+    support_size: int = 1000
+    active_set_size: int = 512
+    batch_size: int = 1024
+    max_epochs: int | None = None
+    learning_rate: float = 1e-3
+    hyper_learning_rate: float = 0.1
+    dtype: Literal["float32", "float64"] = "float32"
+    device: str = "auto"
+    random_state: int | None = None
+    verbose: bool = False
+    columns: Literal["auto"] | Mapping[str, str] | None = "auto"
+
+    def torch_device(self) -> "torch.device":
+        """The device that `device` names."""
+        return _device(self.device)
+
+
+@dataclass(eq=False, repr=False)
+class TargetSettings:
+    """What a user may choose about the targets of a regression.
+
+    Parameters
+    ----------
+    target
+        "auto": a target of odd shape, such as a skewed amount, is learned through a monotone map, if that explains it
+        clearly better. "plain": as it is.
+    """
+
+    target: Literal["auto", "plain"] = "auto"
+
+
+def _device(name: str) -> "torch.device":
+    import torch
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(name)
 
 
 def documented(*parts: type, without: tuple[str, ...] = ()) -> str:

@@ -9,19 +9,27 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from sasgp.data.rows import ArrayRows
+import torch
+
 from sasgp.models.anchor import Anchor
-from sasgp.models.base import LatentModel
+from sasgp.models.base import Objective
 from sasgp.training.checkpoint import Checkpointer, Interrupted, Signals
 from sasgp.training.distributed import agreed, anywhere, same_everywhere
-from sasgp.training.loop import Epoch, Ranks, Training
+from sasgp.training.loop import Epoch, Ranks, Rows, Training
 from sasgp.training.progress import progress_bar
 
 __all__ = ["Plan", "TrainingRun", "default_epochs"]
 
 MAX_EPOCHS = 1000
+
+
+class DeviceRows(Rows, Protocol):
+    """Rows on a device."""
+
+    device: torch.device
+
 
 Record = dict[str, Any]  # the numbers of one epoch: epoch, loss, noise and so on
 
@@ -64,8 +72,8 @@ class TrainingRun:
 
     Parameters
     ----------
-    model : LatentModel
-    rows : ArrayRows
+    model : Objective
+    rows : DeviceRows
         The rows to train on.
     plan : Plan
     ranks : Ranks
@@ -86,8 +94,8 @@ class TrainingRun:
 
     def __init__(
         self,
-        model: LatentModel,
-        rows: ArrayRows,
+        model: Objective,
+        rows: DeviceRows,
         plan: Plan,
         *,
         ranks: Ranks,
@@ -165,7 +173,7 @@ class TrainingRun:
 
     def _after_epoch(self, epoch: Epoch) -> None:
         if self.ranks.world > 1:  # running means of a user's module follow the batches of each process
-            same_everywhere(self.model.encoder.buffers(), self.ranks)
+            same_everywhere(self.model.running_buffers(), self.ranks)
         record = {name: value for name, value in asdict(epoch).items() if name != "monitored"}
         record |= dict(epoch.monitored)
         for name, value in record.items():

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MonotoneMap", "best_map", "curved_map", "straight_map"]
+__all__ = ["MonotoneMap", "best_map", "candidates", "curved_map", "straight_map"]
 
 Array = NDArray[np.float64]
 Base = Literal["identity", "log", "asinh"]
@@ -130,9 +130,7 @@ def best_map(x: Array, neighbours: NDArray[np.int64]) -> MonotoneMap:
     """The map under which the values x [N] spread most normally around those of the rows' neighbours [N, k]."""
     best = straight_map(x)
     known = _log_density(best, x, neighbours)
-    bases: list[Base] = ["log", "asinh"] if x.min() > 0 else ["asinh"]
-    curves = [curved_map(x, base) for base in ("identity", *bases)]
-    others = [replace(curve, knots=(), slopes=(), offset=0.0) for curve in curves[1:]]
+    others, curves = candidates(x)
     for maps, least, errors in ((others, GAIN, 2), (curves, CURVED_GAIN, 3)):
         found = [_log_density(one, x, neighbours) for one in maps]
         i = int(np.argmax([density.mean() for density in found]))
@@ -142,6 +140,13 @@ def best_map(x: Array, neighbours: NDArray[np.int64]) -> MonotoneMap:
         if gain.mean() > max(least, errors * gain.std() / np.sqrt(len(x)), for_nothing):
             best, known = maps[i], found[i]
     return best
+
+
+def candidates(x: Array) -> tuple[list[MonotoneMap], list[MonotoneMap]]:
+    """Maps that values x [N] may need: a logarithm and an inverse hyperbolic sine, and curves with knots."""
+    bases: list[Base] = ["log", "asinh"] if x.min() > 0 else ["asinh"]
+    curves = [curved_map(x, base) for base in ("identity", *bases)]
+    return [replace(curve, knots=(), slopes=(), offset=0.0) for curve in curves[1:]], curves
 
 
 def _log_density(g: MonotoneMap, x: Array, neighbours: NDArray[np.int64]) -> Array:
