@@ -18,7 +18,7 @@ PARTS = ("infinite-mnist", "robustness")  # modules with `part(records)`
 MEASUREMENTS = ROOT / "docs" / "measurements.md"
 MEASURED = ("encoder-noise-rows", "tables", "tables-settings")  # whose tables it has
 MISSING = ROOT / "docs" / "missing-values.md"
-OF_MISSING = ("imputation", "not-at-random", "missing-pixels")
+OF_MISSING = ("imputation", "not-at-random")
 PICTURES = {"infinite-mnist": "infinite-mnist.png", "feature-noise": "calibration.png"}  # with `figure(records)`
 
 
