@@ -62,6 +62,8 @@ class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     ----------
     model_ : SASGP or None
         The decoder of the standardised columns. None with regressions.
+    regressions_ : object or None
+        The regressions of the standardised columns. None with a decoder.
     mean_, scale_ : ndarray [D]
         Mean and standard deviation of each column of numbers. A column without values has mean 0 and is filled with it.
         Not for a table with other columns.
@@ -112,7 +114,7 @@ class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             check_count("n_components", self.n_components, also=", or 'auto' or None")
         self.errors_: dict[int, float] = {}
         self.model_: SASGP | None = None
-        self.columns_: ColumnImputation | None = None
+        self.regressions_: ColumnImputation | None = None
         self.n_components_: int | None = None
         if _is_mixed(X):
             validate_data(self, X, reset=True, skip_check_array=True)
@@ -135,7 +137,7 @@ class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.scale_ = np.where(deviation > 0, deviation, 1.0)
         X, seed = (X - self.mean_) / self.scale_, seed_of(self.random_state)
         if self.n_components is None and X.shape[1] <= MOST_COLUMNS:
-            self.columns_ = ColumnImputation(X, seed, show=self.verbose)
+            self.regressions_ = ColumnImputation(X, seed, show=self.verbose)
             self.seed_ = seed
             return self
         if self.n_components is None:
@@ -184,7 +186,7 @@ class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
         X = self._validated(X, reset=False)
         missing, Z = np.isnan(X), (X - self.mean_) / self.scale_
-        complete = self._decoded if self.columns_ is None else self._regressed
+        complete = self._decoded if self.regressions_ is None else self._regressed
         found = complete(Z, return_std, n_samples, return_interval, random_state)
         if n_samples:
             return np.where(missing, found[0] * self.scale_ + self.mean_, X)
@@ -209,12 +211,18 @@ class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             In the units of the columns. NaN where X is observed.
         """
         check_is_fitted(self)
+        if self.model_ is not None and self.model_.columns_ is not None:
+            raise InputError(
+                "log_density is for tables of numbers, but this table has columns of other kinds. Fit the imputer to its "
+                "columns of numbers alone.",
+                argument="X",
+            )
         X, truth = self._validated(X, reset=False), self._validated(truth, reset=False)
         Z, found = (X - self.mean_) / self.scale_, np.full(X.shape, np.nan)
-        if self.columns_ is not None:
-            for part in self.columns_.spreads(Z):
+        if self.regressions_ is not None:
+            for part in self.regressions_.spreads(Z):
                 values = (truth[part.rows] - self.mean_) / self.scale_
-                found[part.rows] = self.columns_.log_density(part, values) - np.log(self.scale_)
+                found[part.rows] = self.regressions_.log_density(part, values) - np.log(self.scale_)
         else:
             mean, std = self.impute(X, return_std=True)
             std = np.where(np.isnan(X), std, 1.0)
@@ -225,20 +233,20 @@ class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self, Z: Array, return_std: bool, n_samples: int, return_interval: float | None, random_state: Any
     ) -> list[Array]:
         """Standardised rows, completed by regressions: expectations, deviations and ends, or draws."""
-        assert self.columns_ is not None
+        assert self.regressions_ is not None
         draw = generator(self.seed_ if random_state is None else seed_of(random_state), "impute")
         if n_samples:
             samples = np.repeat(Z[None], n_samples, 0)
-            for part in self.columns_.spreads(Z, show=self.verbose):
+            for part in self.regressions_.spreads(Z, show=self.verbose):
                 for sample in samples:
-                    sample[part.rows] = np.where(part.missing, self.columns_.draw(part, draw), Z[part.rows])
+                    sample[part.rows] = np.where(part.missing, self.regressions_.draw(part, draw), Z[part.rows])
             return [samples]
         mean, std, low, high = Z.copy(), np.zeros_like(Z), Z.copy(), Z.copy()
-        for part in self.columns_.spreads(Z, show=self.verbose):
+        for part in self.regressions_.spreads(Z, show=self.verbose):
             mean[part.rows] = np.where(part.missing, part.mean, Z[part.rows])
-            std[part.rows] = np.where(part.missing, part.scale * self.columns_.deviations, 0.0)
+            std[part.rows] = np.where(part.missing, part.scale * self.regressions_.deviations, 0.0)
             for ends, side in ((low, -1), (high, 1)) if return_interval is not None else ():
-                quantile = self.columns_.quantiles(part, 0.5 + side * (return_interval or 0.0) / 2)
+                quantile = self.regressions_.quantiles(part, 0.5 + side * (return_interval or 0.0) / 2)
                 ends[part.rows] = np.where(part.missing, quantile, Z[part.rows])
         return [mean] + [std] * return_std + [low, high] * (return_interval is not None)
 
