@@ -213,8 +213,8 @@ class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         if self.model_ is not None and self.model_.columns_ is not None:
             raise InputError(
-                "log_density is for tables of numbers, but this table has columns of other kinds. Fit the imputer to its "
-                "columns of numbers alone.",
+                "log_density is for tables of numbers, but this table has columns of other kinds. Fit the imputer to "
+                "its columns of numbers alone.",
                 argument="X",
             )
         X, truth = self._validated(X, reset=False), self._validated(truth, reset=False)
