@@ -45,6 +45,7 @@ SURFACE = {
         "contact_sheet",
         "decoded_grid",
         "evidence_curve",
+        "geometry",
         "latent_space",
         "latent_with_images",
         "reconstructions",
@@ -75,10 +76,11 @@ METHODS = {
     "score_samples",
     "transform",
 }
+GEOMETRY = {"distance", "geodesic", "length", "metric", "volume"}
 OWN_METHODS = {
-    "SASGP": {"evidence", "evidence_curve", "update"},
-    "GPLVM": {"evidence", "evidence_curve", "update"},
-    "BayesianGPLVM": set(),
+    "SASGP": {"evidence", "evidence_curve", "update"} | GEOMETRY,
+    "GPLVM": {"evidence", "evidence_curve", "update"} | GEOMETRY,
+    "BayesianGPLVM": GEOMETRY,
     "VAE": set(),
 }
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from cyclopts import Parameter
 
-from sasgp.cli.arguments import LINE
+from sasgp.cli.arguments import LINE, Metadata
 from sasgp.errors import InputError
 from sasgp.models.settings import InducingSettings, NetworkSettings, Settings, documented
 
@@ -63,6 +63,7 @@ class TableOptions:
     only: Several = ()
     id: str | None = None
     missing: Several = ()
+    metadata: Metadata = ()
 
     def kinds(self, names: Sequence[str]) -> dict[str, str]:
         """What the columns of a table with these names hold, as far as it was said."""
@@ -131,6 +132,7 @@ class Request:
         own |= {
             "data": self.data if self.data in NAMES else _absolute(self.data, folder=True),
             "labels": _absolute(self.labels),
+            "metadata": [_absolute(name) for name in self.table.metadata],
         }
         options = {field.name: getattr(self.options, field.name) for field in fields(Options)}
         shape = self.options.image_shape
@@ -164,7 +166,8 @@ def _absolute(path: str | None, *, folder: bool = False) -> str | None:
 def _typed() -> set[str]:
     """The names of the options that were typed, even if their value is the default."""
     options = (token[2:].partition("=")[0] for token in LINE if token.startswith("--"))
-    return {name.removeprefix("no-").replace("-", "_") for name in options}
+    names = {name.removeprefix("no-").replace("-", "_") for name in options}
+    return {"metadata" if name == "columns" else name for name in names}  # --columns is no setting of the model
 
 
 def _settings(model: str) -> set[str]:

@@ -33,6 +33,7 @@ def plot(
     reconstructions: Annotated[bool, Flag] = False,
     relevance: Annotated[bool, Flag] = False,
     calibration: Annotated[bool, Flag] = False,
+    geometry: Annotated[bool, Flag] = False,
 ) -> None:
     """Draw figures of a model: those that are named, or all of them.
 
@@ -56,13 +57,15 @@ def plot(
     calibration
         Whether the decoder's intervals hold as many values as they should. Needs --data with rows that the model was
         not trained on.
+    geometry
+        How much the decoder stretches the latent space, and some shortest paths in it.
     """
     from sasgp.cli import files
 
     check_labels(labels, data)
     if out.suffix.lower() in IMAGES and not out.is_dir():
         raise InputError(f"--out is a folder, for several figures. Got {out}. Leave out {out.suffix}.")
-    flags = (latent, grid, curve, reconstructions, relevance, calibration)
+    flags = (latent, grid, curve, reconstructions, relevance, calibration, geometry)
     figures = _figures(model, data, labels)
     asked = {name for name, flag in zip(figures, flags, strict=True) if flag}
     with files.folder(out):
@@ -129,4 +132,5 @@ def _figures(model: Path, data: str | None, labels: str | None) -> "dict[str, Ca
         ),
         "relevance": lambda: plots.relevance(estimator, title=name),
         "calibration": lambda: plots.calibration(calibration_counts(), title=name),
+        "geometry": lambda: plots.geometry(estimator, points.Z, points.labels, title=name),
     }

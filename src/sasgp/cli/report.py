@@ -46,6 +46,7 @@ def run_info(
             "image_shape": None if dataset.image_shape is None else list(dataset.image_shape),
             "columns": list(dataset.columns),
             "labels": asked["labels"],
+            "metadata": asked["metadata"],
             "table": None if estimator.columns_ is None else _found(estimator.columns_),
         },
         "training": {

@@ -10,6 +10,7 @@
     plots.relevance(model).savefig("relevance.png")
     plots.calibration(metrics.pit_counts(X, mean, std**2)).savefig("calibration.png")
     plots.evidence_curve(model.evidence_curve(X)).savefig("evidence.png")
+    plots.geometry(model, labels=y).savefig("geometry.png")
 
 Every function returns a `matplotlib.figure.Figure`. None of them uses pyplot, so they need no display, and no
 figure has to be closed.
@@ -17,6 +18,7 @@ figure has to be closed.
 
 from sasgp.plots.calibration import calibration
 from sasgp.plots.evidence import evidence_curve
+from sasgp.plots.geometry import geometry
 from sasgp.plots.latent import decoded_grid, latent_space, latent_with_images
 from sasgp.plots.rows import contact_sheet, reconstructions
 from sasgp.plots.training import relevance, training_curve
@@ -26,6 +28,7 @@ __all__ = [
     "contact_sheet",
     "decoded_grid",
     "evidence_curve",
+    "geometry",
     "latent_space",
     "latent_with_images",
     "reconstructions",
