@@ -33,7 +33,8 @@ MODULES = {
         *("encoder-noise", "encoder-noise-rows", "feature-noise", "oil-flow", "dimensions", "scores", "anomalies"),
         *("evidence-digits", "refine", "positions", "lengthscales", "nearest-rows", "inits", "layout-encoders"),
         *("late-active-sets", "robustness", "two-ranks", "kill-test", "infinite-mnist", "imputation"),
-        *("tables", "tables-settings", "geodesics", "regression", "hyperparameters", "neighbours", "classification"),
+        *("not-at-random", "tables", "tables-settings", "geodesics"),
+        *("regression", "hyperparameters", "neighbours", "classification"),
     ),
     "benchmarks": ("floor", "autograd", "peers", "scaling", "quality", "decoder", "startup", "scale"),
 }

@@ -20,6 +20,7 @@ OTHERS = {  # pages, and the questions whose tables they have
         *("encoder-noise-rows", "tables", "tables-settings", "regression", "hyperparameters", "neighbours"),
     ),
     ROOT / "docs" / "geometry.md": ("geodesics",),
+    ROOT / "docs" / "missing-values.md": ("imputation", "not-at-random"),
 }
 REGRESSION = ROOT / "docs" / "regression.md"
 REGRESSION_PARTS = ("regression", "neighbours", "classification")  # modules with `part(records)`

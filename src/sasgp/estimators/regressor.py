@@ -13,7 +13,7 @@ from sasgp.data.columns import Columns, Number
 from sasgp.data.rows import ArrayRows
 from sasgp.errors import InputError
 from sasgp.estimators.supervised import SupervisedEstimator
-from sasgp.estimators.targets import better_map, check_targets, plain_columns
+from sasgp.estimators.targets import as_columns, better_map, check_targets, plain_columns
 from sasgp.estimators.validation import check_choice, check_count, check_rows, seed_of
 from sasgp.gp.nearest import NearestRows, without_itself
 from sasgp.gp.posterior import Posterior
@@ -106,11 +106,11 @@ class SASGPRegressor(RegressorMixin, MultiOutputMixin, TargetSettings, Supervise
         columns = [column for column in self.targets_.columns if isinstance(column, Number)]
         # In the user's units. The map alone: an expectation over scores would take a quadrature of all rows at once
         Y = np.stack([column.map.inverse(s) for column, s in zip(columns, self._targets.numpy().T, strict=True)], 1)
-        chosen = tuple(
+        chosen = [
             better_map(column, Y[rows.cpu(), t], Y[near.cpu(), t], weights, var) for t, column in enumerate(columns)
-        )
-        changed = chosen != self.targets_.columns
-        self.targets_ = Columns(chosen, ())
+        ]
+        changed = chosen != columns
+        self.targets_ = as_columns(chosen)
         self._targets = torch.from_numpy(self.targets_.scores(Y))
         return changed
 
