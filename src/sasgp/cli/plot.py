@@ -5,7 +5,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from sasgp.cli.arguments import Flag, Labels, Model, app, check_labels
-from sasgp.cli.loading import feature_names, known_embedding, load_data, load_model, rows_to_evaluate
+from sasgp.cli.loading import (
+    feature_names,
+    has_target,
+    known_embedding,
+    load_data,
+    load_model,
+    load_supervised,
+    rows_to_evaluate,
+)
 from sasgp.cli.pictures import drawn, save_figure
 from sasgp.cli.printing import Line, show
 from sasgp.errors import InputError
@@ -33,15 +41,19 @@ def plot(
     reconstructions: Annotated[bool, Flag] = False,
     relevance: Annotated[bool, Flag] = False,
     calibration: Annotated[bool, Flag] = False,
+    predicted: Annotated[bool, Flag] = False,
 ) -> None:
     """Draw figures of a model: those that are named, or all of them.
+
+    A model with a target has the figures curve, relevance, calibration and predicted. Others have all but predicted.
 
     Parameters
     ----------
     out
         The folder for latent.png, grid.png, … It is created if it does not exist.
     data
-        A named data set, or a file, with the rows to show. By default the points of the run's embedding.csv.
+        A named data set, or a file, with the rows to show. By default the points of the run's embedding.csv, and with a
+        target the rows of its predictions.csv.
         Reconstructions need it, because a model keeps no rows.
     latent
         The latent space, and the decoder's uncertainty behind it.
@@ -55,16 +67,21 @@ def plot(
         How much the decoder uses each latent dimension.
     calibration
         Whether the decoder's intervals hold as many values as they should. Needs --data with rows that the model was
-        not trained on.
+        not trained on. With a target, the held-out rows of the run are used by default.
+    predicted
+        Predictions against observations, or which classes are taken for which.
     """
     from sasgp.cli import files
 
     check_labels(labels, data)
     if out.suffix.lower() in IMAGES and not out.is_dir():
         raise InputError(f"--out is a folder, for several figures. Got {out}. Leave out {out.suffix}.")
-    flags = (latent, grid, curve, reconstructions, relevance, calibration)
-    figures = _figures(model, data, labels)
-    asked = {name for name, flag in zip(figures, flags, strict=True) if flag}
+    flags = {"latent": latent, "grid": grid, "curve": curve, "reconstructions": reconstructions}
+    flags |= {"relevance": relevance, "calibration": calibration, "predicted": predicted}
+    figures = _of_target(model, data, labels) if has_target(model) else _figures(model, data, labels)
+    asked = {name for name, flag in flags.items() if flag}
+    if wrong := [name for name in flags if name in asked and name not in figures]:
+        raise InputError(f"{model} has no figure --{wrong[0]}. It has {', '.join(f'--{name}' for name in figures)}.")
     with files.folder(out):
         lines = [
             _draw(draw, out / f"{name}.png", must=name in asked)
@@ -84,6 +101,28 @@ def _draw(draw: "Callable[[], Figure]", path: Path, *, must: bool) -> Line:
         return "left out", path.stem, str(error)
     save_figure(figure, path)
     return "wrote", path, ""
+
+
+def _of_target(model: Path, data: str | None, labels: str | None) -> "dict[str, Callable[[], Figure]]":
+    """How to draw each figure of a model with a target."""
+    import polars as pl
+
+    from sasgp.cli import runs
+    from sasgp.cli.predictions import Predictor
+    from sasgp.cli.target_pictures import figures
+    from sasgp.cli.target_rows import load_rows, name_of_target
+
+    if labels is not None:
+        raise InputError("--labels is for models with latents. The model knows the name of its target. Leave it out.")
+    estimator, run = load_supervised(model)
+    target, found = name_of_target(estimator, run), run.predictions()
+    if data is not None:
+        rows, predictor = load_rows(data, estimator, run), Predictor(estimator, target)
+        found = pl.concat([predictor.frame(X, number, ids, y) for number, X, ids, y in rows.blocks()])
+    drawn = figures(estimator, found, target, run.name)
+    first = runs.CONFUSION if hasattr(estimator, "classes_") else runs.PREDICTED
+    files = {"curve": runs.LOSS, "relevance": runs.RELEVANCE, "calibration": runs.CALIBRATION, "predicted": first}
+    return {name: drawn[file] for name, file in files.items()}
 
 
 def _figures(model: Path, data: str | None, labels: str | None) -> "dict[str, Callable[[], Figure]]":

@@ -15,7 +15,15 @@ from sasgp.errors import InputError
 if TYPE_CHECKING:
     from sasgp.estimators import SASGPClassifier, SASGPRegressor
 
-__all__ = ["Predictions", "baselines", "class_metrics", "input_names", "predictions", "regression_metrics"]
+__all__ = [
+    "Predictions",
+    "baselines",
+    "class_metrics",
+    "input_names",
+    "predictions",
+    "quantile_counts",
+    "regression_metrics",
+]
 
 Array = NDArray[Any]
 
@@ -94,6 +102,12 @@ def class_metrics(y: Array, P: Array, classes: Array) -> dict[str, float]:
         tiny = np.finfo(np.float64).tiny
         found["log_loss"] = -float(np.log(np.maximum(P[known, codes[known]], tiny)).mean())
     return found if known.all() else found | {"unseen": int((~known).sum())}
+
+
+def quantile_counts(quantile: Array) -> NDArray[np.int64]:
+    """The histogram of quantiles [M], as `metrics.pit_counts` returns it."""
+    bins = metrics.PIT_BINS
+    return np.bincount(np.minimum((bins * quantile).astype(np.int64), bins - 1), minlength=bins)
 
 
 def _errors(y: Array, mean: Array) -> dict[str, float]:
