@@ -184,7 +184,7 @@ class Request:
         typed = _typed()
         if wrong := sorted(typed & {"labels", "model", "tensorboard", "open"}):
             raise InputError(f"--{wrong[0]} is for models with latents. Leave it out, or leave out --target.")
-        fixed = {name: field.default for name, field in SUPERVISED.items() if name not in {*typed, *AS_TYPED}}
+        fixed: Any = {name: field.default for name, field in SUPERVISED.items() if name not in {*typed, *AS_TYPED}}
         return replace(self, options=replace(self.options, **fixed))
 
     def supervised(self, *, classes: bool, columns: Any) -> Any:

@@ -78,8 +78,8 @@ def _load(path: Path, *, supervised: bool) -> "tuple[Any, RunFolder]":
         )
     if not supervised and name in SUPERVISED:
         raise InputError(
-            f"{run.model} is a {name}, which predicts a target and has no latents. Use `sasgp predict`, `sasgp explain` "
-            "or `sasgp plot`; or train a model with latents with `sasgp fit DATA`, without --target."
+            f"{run.model} is a {name}, which predicts a target and has no latents. Use `sasgp predict`, `sasgp "
+            "explain` or `sasgp plot`; or train a model with latents with `sasgp fit DATA`, without --target."
         )
     model = getattr(sasgp, name).load(run.model)
     model.verbose = True

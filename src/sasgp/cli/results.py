@@ -1,4 +1,4 @@
-"""How a run is written: all of its files or none, a model that took long to train is not lost, and pictures come last."""
+"""How a run is written: all of its files or none. A model that took long to train is not lost. Pictures come last."""
 
 import json
 import shlex

@@ -19,16 +19,13 @@ MOST_INPUTS = 5  # that the summary names
 
 def problem(found: "Problem") -> Section:
     """Which kind of problem was chosen, and why; said before training, so that it can be stopped."""
-    what, other, kind = (
-        ("classification", "regression", "real")
-        if found.classes
-        else (
-            "regression",
-            "classification",
-            "category",
-        )
-    )
-    lines: list[Line] = [(found.target, what, f"{found.why}; --kind {found.target}={kind} makes it a {other}")]
+    what, other, kind = "regression", "classification", "category"
+    if found.classes:
+        what, other, kind = other, what, "real"
+    assert found.dataset.y is not None
+    is_text = found.dataset.y.dtype.kind not in "iuf"
+    how = "" if is_text else f"; --kind {found.target}={kind} makes it a {other}"
+    lines: list[Line] = [(found.target, what, found.why + how)]
     if found.left_out:
         lines.append(("", str(found.left_out), f"rows without {found.target} are left out"))
     return "\nTarget", lines

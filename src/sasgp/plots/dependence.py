@@ -82,7 +82,7 @@ def partial_dependence(
         panels[0].set_ylabel("probability" if len(shown) > 1 else f"probability of {literal(str(classes[1]))}")
     if len(shown) > 1:
         assert classes is not None
-        handles = [panels[0].plot([], [], color=PALETTE[i])[0] for i in range(len(shown))]
+        handles = [panels[0].plot([], [], color=PALETTE[i], lw=1.8)[0] for i in range(len(shown))]
         words = [literal(str(classes[i])) for i in shown]
         figure.legend(handles, words, frameon=False, loc="outside lower center", ncols=len(shown), labelcolor=INK)
     return titled(figure, title)
@@ -139,7 +139,8 @@ class _Rows:
         different = np.unique(values)
         if len(different) <= FEW:
             return different, False
-        return np.linspace(*np.quantile(values, [0.05, 0.95]), STEPS), False
+        low, high = np.quantile(values, [0.05, 0.95])
+        return np.linspace(low, high, STEPS), False
 
     def at(self, place: int, value: Any) -> Any:
         """All rows, with one input set to a value."""
@@ -190,7 +191,7 @@ def _draw(
     grid, mean, is_category = found["grid"], found["mean"], found["category"]
     words = np.array([str(value) for value in grid]) if is_category else grid
     if is_category and not alone:
-        axes.plot(range(len(grid)), mean[target], "o--", color=colour, lw=0.8)
+        axes.plot(range(len(grid)), mean[target], "o", color=colour)
         axes.set_xticks(range(len(grid)), words, rotation=90)
         return
     display = PartialDependenceDisplay(
