@@ -12,7 +12,17 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 SURFACE = {
-    "sasgp": {"GPLVM", "SASGP", "VAE", "BayesianGPLVM", "InputError", "SASGPImputer", "__version__"},
+    "sasgp": {
+        "GPLVM",
+        "SASGP",
+        "VAE",
+        "BayesianGPLVM",
+        "InputError",
+        "SASGPClassifier",
+        "SASGPImputer",
+        "SASGPRegressor",
+        "__version__",
+    },
     "sasgp.data": {"NAMES", "Dataset", "load"},
     "sasgp.metrics": {
         "bits_per_value",

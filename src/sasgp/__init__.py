@@ -20,14 +20,25 @@ if TYPE_CHECKING:
     from sasgp.estimators import SASGP as SASGP
     from sasgp.estimators import VAE as VAE
     from sasgp.estimators import BayesianGPLVM as BayesianGPLVM
+    from sasgp.estimators import SASGPClassifier as SASGPClassifier
     from sasgp.estimators import SASGPImputer as SASGPImputer
     from sasgp.estimators import SASGPRegressor as SASGPRegressor
 
 __version__ = "0.1.0.dev0"
 
-_ESTIMATORS = ("SASGP", "GPLVM", "BayesianGPLVM", "VAE", "SASGPImputer", "SASGPRegressor")
+_ESTIMATORS = ("SASGP", "GPLVM", "BayesianGPLVM", "VAE", "SASGPImputer", "SASGPRegressor", "SASGPClassifier")
 
-__all__ = ["GPLVM", "SASGP", "VAE", "BayesianGPLVM", "InputError", "SASGPImputer", "SASGPRegressor", "__version__"]
+__all__ = [
+    "GPLVM",
+    "SASGP",
+    "VAE",
+    "BayesianGPLVM",
+    "InputError",
+    "SASGPClassifier",
+    "SASGPImputer",
+    "SASGPRegressor",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> Any:

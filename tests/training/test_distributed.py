@@ -19,14 +19,14 @@ from memory import Memory
 from oracles import TOLERANCE, assert_close
 from torch import nn
 
-from sasgp import SASGP
+from sasgp import SASGP, SASGPRegressor
 from sasgp.estimators import all_rows, inference
 from sasgp.gp.kernels import make
 from sasgp.gp.row_sums import RowSums
 from sasgp.metrics import rmse
 from sasgp.models.encoders import Table
 from sasgp.models.sas import SASModel
-from sasgp.training import checkpoint, fit_encoder, shares
+from sasgp.training import checkpoint, fit_encoder, regression, shares
 from sasgp.training.distributed import RankError, joined
 from sasgp.training.loop import Training, batches, generator
 
@@ -86,6 +86,14 @@ def task_fit(folder, ranks):
         np.save(folder / f"{encoder}-alone-{ranks.rank}.npy", model._encode(model._rows(curve()), known=True))
         if ranks.rank == 0:
             (folder / f"{encoder}.json").write_text(json.dumps([rmse(curve(), model.predict(model.embedding_))]))
+
+
+def task_regression(folder, ranks):
+    regression.SHARP_STEPS = 5
+    X = curve()
+    model = SASGPRegressor(max_epochs=5, batch_size=32, active_set_size=12, random_state=3).fit(X[:, 2:], X[:, 0])
+    assert model.history_[-1]["step"] == 5 * 2  # of four batches in an epoch, each rank took two
+    np.save(folder / f"regression-{ranks.rank}.npy", np.stack(model.predict(X[:, 2:], return_std=True)))
 
 
 def task_sums(folder, ranks):
@@ -226,6 +234,13 @@ def test_sums_over_two_ranks_are_those_of_one_process(tmp_path):
         for found, right in zip(one.posterior_.predict(Z), expected, strict=True):
             assert_close(found, right, TOLERANCE[torch.float64])
     assert torch.equal(models[0].sums_.S, models[1].sums_.S)
+
+
+def test_two_ranks_fit_one_regression(tmp_path):
+    run("regression", tmp_path)
+    found = [np.load(tmp_path / f"regression-{rank}.npy") for rank in range(2)]
+    np.testing.assert_array_equal(found[0], found[1])
+    assert rmse(curve()[:, :1], found[0][0][:, None]) < 0.1  # of sin t with a noise of .05, given t and t²
 
 
 def test_a_run_goes_on_with_another_number_of_ranks(tmp_path):

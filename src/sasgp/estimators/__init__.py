@@ -1,4 +1,4 @@
-"""The scikit-learn estimators: SASGP and GPLVM, SASGPImputer, and the baselines BayesianGPLVM and VAE.
+"""The scikit-learn estimators: SASGP, GPLVM, SASGPImputer, SASGPRegressor, SASGPClassifier, BayesianGPLVM and VAE.
 
     model = SASGP(random_state=0).fit(X)
     Z = model.transform(X_new)
@@ -7,10 +7,11 @@
 Arrays go in and come out; tensors stay inside.
 """
 
+from sasgp.estimators.classifier import SASGPClassifier
 from sasgp.estimators.imputer import SASGPImputer
 from sasgp.estimators.inducing import BayesianGPLVM
 from sasgp.estimators.regressor import SASGPRegressor
 from sasgp.estimators.sas import GPLVM, SASGP
 from sasgp.estimators.vae import VAE
 
-__all__ = ["GPLVM", "SASGP", "VAE", "BayesianGPLVM", "SASGPImputer", "SASGPRegressor"]
+__all__ = ["GPLVM", "SASGP", "VAE", "BayesianGPLVM", "SASGPClassifier", "SASGPImputer", "SASGPRegressor"]

@@ -195,8 +195,8 @@ class SASGPRegressor(RegressorMixin, MultiOutputMixin, TargetSettings, Supervise
         check_count("n_samples", n_samples)
         rows = ArrayRows(check_rows(self, X, reset=False), self.model_.centre.dtype, self.torch_device())
         Z, draw = self._placed(rows), generator(seed_of(random_state), "sample_y")
-        draws = [torch.cat([p.sample(part, draw) for part, p in self._joint(Z)]) for _ in range(n_samples)]
-        scores = torch.stack(draws, 2).numpy(force=True)  # [M, T, n]
+        drawn = torch.cat([_times(p, n_samples).sample(part, draw) for part, p in self._joint(Z)])  # [M, T n]
+        scores = drawn.view(len(Z), -1, n_samples).numpy(force=True)
         zeros = np.zeros(scores.shape[:2])
         found = np.stack([self.targets_.predict(scores[:, :, i], zeros) for i in range(n_samples)], 2)
         return found[:, 0] if self.single_target_ else found
@@ -218,3 +218,9 @@ class SASGPRegressor(RegressorMixin, MultiOutputMixin, TargetSettings, Supervise
             found.append((Z[start:stop], posterior))
             start = stop
         return found
+
+
+def _times(posterior: Posterior, n: int) -> Posterior:
+    """A posterior of n copies of each target, which draws each of them independently."""
+    alpha, mean = posterior.alpha.repeat_interleave(n, dim=1), posterior.mean.repeat_interleave(n)
+    return Posterior(posterior.kernel, posterior.noise, posterior.Z, alpha, posterior.root, mean)

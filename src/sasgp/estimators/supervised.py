@@ -34,7 +34,7 @@ from sasgp.gp.neighbours import Neighbours
 from sasgp.gp.positions import CHOSEN_FROM, choose
 from sasgp.gp.posterior import GaussianProcess
 from sasgp.gp.row_sums import RowSums, condition
-from sasgp.models.regression import RegressionModel, RegressionSettings
+from sasgp.models.regression import LEAST_NOISE, RegressionModel, RegressionSettings
 from sasgp.models.settings import SupervisedSettings
 from sasgp.training import checkpoint as checkpoints
 from sasgp.training.checkpoint import Checkpointer
@@ -59,6 +59,9 @@ class SupervisedEstimator(SupervisedPersistence, SupervisedSettings, BaseEstimat
     history_: list[dict[str, Any]]
     targets_: Columns  # of a regressor
     single_target_: bool
+    classes_: Array  # of a classifier
+    frequencies_: list[float]
+    calibration_: list[float]
     _targets: Tensor  # [N, T], standardised
     _places: Tensor  # [N, Q], where the kernel sees the training rows
 
@@ -200,6 +203,7 @@ class SupervisedEstimator(SupervisedPersistence, SupervisedSettings, BaseEstimat
             n_targets=n_targets,
             holed=tuple(self.holed_),
             active_set_size=self.active_set_size_,
+            least_noise=self._LEAST_NOISE,
             dtype=getattr(torch, self.dtype),
             device=self.torch_device(),
         )
@@ -344,6 +348,7 @@ class SupervisedEstimator(SupervisedPersistence, SupervisedSettings, BaseEstimat
         tags.input_tags.allow_nan = True
         return tags
 
+    _LEAST_NOISE: ClassVar[float] = LEAST_NOISE
     _SAVED: ClassVar[tuple[str, ...]] = (
         "n_features_in_",
         "batch_size_",

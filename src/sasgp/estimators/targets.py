@@ -25,11 +25,9 @@ WORSE = 1.005  # factor by which a map may raise the error of predictions
 def check_targets(y: Any) -> tuple[Array, bool]:
     """Targets as numbers [N, T], and whether the user passed a single column without a second dimension."""
     try:
-        found = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        found = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")  # of at most two dimensions
     except ValueError as error:
         raise InputError(f"y must hold finite numbers, one row for each row of X. {error}", argument="y") from error
-    if found.ndim > 2:
-        raise InputError(f"y must have one or two dimensions. Got shape {found.shape}.", argument="y")
     return (found[:, None], True) if found.ndim == 1 else (found, False)
 
 

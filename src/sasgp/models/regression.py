@@ -20,10 +20,11 @@ from sasgp.models.base import Objective
 if TYPE_CHECKING:
     from gpytorch.kernels import Kernel
 
-__all__ = ["LEAST_NOISE", "Features", "RegressionModel", "RegressionSettings"]
+__all__ = ["LEAST_NOISE", "Features", "RegressionModel", "RegressionSettings", "hyperprior"]
 
 WIDTHS = (128, 64)  # of the hidden layers of a deep kernel
 MOST_FEATURES = 8  # that it makes
+SPREAD = 0.15  # standard deviation of log lengthscales around their common value, before the data are seen
 LEAST_NOISE = 1e-8  # σ², in variances of the targets
 # In float32, the factor of hundreds of rows fails with less noise than this
 TRAINING_FLOOR = {torch.float32: 1e-5, torch.float64: LEAST_NOISE}
@@ -42,6 +43,8 @@ class RegressionSettings:
     holed : tuple of int
         The inputs that have missing values in training.
     active_set_size : int
+    least_noise : float
+        The least noise variance, in variances of the targets.
     dtype, device
         Those of all tensors.
     """
@@ -51,6 +54,7 @@ class RegressionSettings:
     n_targets: int
     holed: tuple[int, ...]
     active_set_size: int
+    least_noise: float
     dtype: torch.dtype
     device: torch.device | None = None
 
@@ -113,7 +117,8 @@ class RegressionModel(Objective):
         self.log_noise = nn.Parameter(torch.zeros(()))
         self.register_buffer("centre", torch.zeros(P))
         self.register_buffer("units", torch.ones(P))
-        self.register_buffer("floor", torch.tensor(TRAINING_FLOOR[settings.dtype]))
+        self.least_noise = settings.least_noise
+        self.register_buffer("floor", torch.tensor(max(TRAINING_FLOOR[settings.dtype], settings.least_noise)))
 
     @classmethod
     def build(cls, settings: RegressionSettings) -> Self:
@@ -150,5 +155,18 @@ class RegressionModel(Objective):
         A = min(self.active_set_size, len(X))
         K_BA, k = covariances(self.kernel, self.places(X), A)  # [B, A], [B]
         log_p = sas_estimate(Y, K_BA, k[A:], self.noise, n_total, None)
-        priors = [prior.log_prob(of(module)).sum() for _, module, prior, of, _ in self.kernel.named_priors()]
-        return -(log_p + sum(priors, start=0.0)) / (n_total * Y.shape[1])
+        return -(log_p + hyperprior(self.kernel)) / (n_total * Y.shape[1])
+
+
+def hyperprior(kernel: "Kernel") -> Tensor | float:
+    """Log density of a kernel's parameters: of its own priors and, with ARD, of how far its lengthscales spread.
+
+    Few rows would let single inputs explain them by chance. Lengthscales are log-normal around their common value, so
+    that an input differs from the others only as far as the rows say so.
+    """
+    priors = [prior.log_prob(of(module)).sum() for _, module, prior, of, _ in kernel.named_priors()]
+    base = getattr(kernel, "base_kernel", None)
+    if base is not None and base.ard_num_dims and not priors:
+        logs = base.lengthscale.log()
+        priors.append(-0.5 * (logs - logs.mean()).square().sum() / SPREAD**2)
+    return sum(priors, start=0.0)

@@ -16,7 +16,7 @@ from sasgp.data.rows import moments
 from sasgp.gp.kernels import units_of
 from sasgp.gp.nearest import log_density_given, without_itself
 from sasgp.gp.neighbours import Neighbours
-from sasgp.models.regression import LEAST_NOISE, RegressionModel
+from sasgp.models.regression import RegressionModel, hyperprior
 from sasgp.training.loop import DivergedError, generator, train
 
 __all__ = ["STEPS", "sharpen", "start", "steps_of_sharpening"]
@@ -80,7 +80,7 @@ def sharpen(model: RegressionModel, Z: Tensor, Y: Tensor, seed: int, update: Cal
     except DivergedError:
         return
     model.kernel.load_state_dict(objective.kernel.state_dict())
-    model.set_noise(objective.noise.detach(), LEAST_NOISE)
+    model.set_noise(objective.noise.detach(), model.least_noise)
 
 
 class _LeaveOneOut(nn.Module):
@@ -89,18 +89,20 @@ class _LeaveOneOut(nn.Module):
     def __init__(self, model: RegressionModel, Z: Tensor, Y: Tensor, rows: Tensor, near: Tensor) -> None:
         super().__init__()
         self.kernel = deepcopy(model.kernel).double()
-        self.log_noise = nn.Parameter((model.noise.detach().double() - LEAST_NOISE).log())
+        self.least = model.least_noise
+        self.log_noise = nn.Parameter((model.noise.detach().double() - self.least).clamp_min(1e-3 * self.least).log())
         self.Z, self.Y, self.rows, self.near = Z, Y, rows, near
 
     @property
     def noise(self) -> Tensor:
-        return LEAST_NOISE + self.log_noise.exp()
+        return self.least + self.log_noise.exp()
 
     def forward(self, _: Tensor, index: Tensor, n_total: int, draw: torch.Generator) -> Tensor:
         index = index.to(self.rows.device)
         row, near = self.rows[index], self.near[index]
         parts = (self.Z[row], self.Y[row], self.Z[near], self.Y[near])
-        return -log_density_given(self.kernel, self.noise, *(part.double() for part in parts)).mean()
+        log_p = log_density_given(self.kernel, self.noise, *(part.double() for part in parts)) / self.Y.shape[1]
+        return -log_p.mean() - hyperprior(self.kernel) / (len(self.Z) * self.Y.shape[1])
 
 
 class _Picks:
