@@ -18,6 +18,11 @@ def model():
         return SASGPRegressor(max_epochs=20, random_state=0).fit(X, np.sin(2 * X[:, 0]) + 0.1 * draw.normal(size=60)), X
 
 
+def bars(axes, side):
+    """The width or the height of all bars."""
+    return [getattr(bar, f"get_{side}")() for bar in axes.patches]
+
+
 def lines(axes):
     return [line.get_xydata() for line in axes.get_lines() if len(line.get_xydata())]
 
@@ -42,7 +47,7 @@ def test_input_relevance_sorts_the_inputs():
     figure = plots.input_relevance([0.1, 2.0, 0.5], ["a", "b", "c"])
     axes = figure.axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["b", "c", "a"]
-    assert [bar.get_width() for bar in axes.patches] == [2.0, 0.5, 0.1]
+    assert bars(axes, "width") == [2.0, 0.5, 0.1]
     many = plots.input_relevance(np.arange(1.0, 101), [f"x{i}" for i in range(100)]).axes[0]
     assert len(many.patches) == 30
     assert "the 30 largest of 100" in many.get_xlabel()
@@ -67,7 +72,7 @@ def test_reliability_is_the_share_of_right_rows_in_each_part():
     np.testing.assert_allclose(points, [[0.55, 0.5], [0.95, 0.8]])
     # (5 · .15 + 2 · .05) / 7 = .121
     assert "calibration error 0.121" in [text.get_text() for text in figure.axes[0].texts]
-    assert [bar.get_height() for bar in figure.axes[1].patches] == [0, 0, 0, 0, 0, 2, 0, 0, 0, 5]
+    assert bars(figure.axes[1], "height") == [0, 0, 0, 0, 0, 2, 0, 0, 0, 5]
     with pytest.raises(InputError, match="one value in"):
         plots.reliability([1.0], [3.0])
 
@@ -98,9 +103,8 @@ def test_partial_dependence_of_a_table_has_bars_for_levels(monkeypatch):
     y = 3.0 * town + 0.1 * draw.normal(size=60)
     regressor = SASGPRegressor(max_epochs=20, random_state=0).fit(frame, y)
     figure = plots.partial_dependence(regressor, frame, ["town", "size"], n_rows=60)
-    bars = [bar.get_height() for bar in figure.axes[0].patches]
     expected = [regressor.predict(frame.with_columns(town=pl.lit(level))).mean() for level in ("Aa", "Bb", "Cc")]
-    np.testing.assert_allclose(bars, expected, rtol=1e-6)
+    np.testing.assert_allclose(bars(figure.axes[0], "height"), expected, rtol=1e-6)
     classifier = SASGPClassifier(max_epochs=5, random_state=0).fit(frame, np.array(["x", "y", "z"])[town])
     figure = plots.partial_dependence(classifier, frame, ["town", "size"], n_rows=60)
     shown = [line for line in lines(figure.axes[0]) if len(line) == 3]

@@ -1,6 +1,6 @@
 """`sasgp plot`: a model in figures."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,9 +79,7 @@ def plot(
     flags = {"latent": latent, "grid": grid, "curve": curve, "reconstructions": reconstructions}
     flags |= {"relevance": relevance, "calibration": calibration, "predicted": predicted}
     figures = _of_target(model, data, labels) if has_target(model) else _figures(model, data, labels)
-    asked = {name for name, flag in flags.items() if flag}
-    if wrong := [name for name in flags if name in asked and name not in figures]:
-        raise InputError(f"{model} has no figure --{wrong[0]}. It has {', '.join(f'--{name}' for name in figures)}.")
+    asked = _asked(flags, figures, model)
     with files.folder(out):
         lines = [
             _draw(draw, out / f"{name}.png", must=name in asked)
@@ -89,6 +87,14 @@ def plot(
             if name in asked or not asked
         ]
     show([("", lines)])
+
+
+def _asked(flags: dict[str, bool], figures: Container[str], model: Path) -> set[str]:
+    """The figures that were named. Raises InputError if the model does not have one of them."""
+    if wrong := [name for name, flag in flags.items() if flag and name not in figures]:
+        there = ", ".join(f"--{name}" for name in flags if name in figures)
+        raise InputError(f"{model} has no figure --{wrong[0]}. It has {there}.")
+    return {name for name, flag in flags.items() if flag}
 
 
 def _draw(draw: "Callable[[], Figure]", path: Path, *, must: bool) -> Line:

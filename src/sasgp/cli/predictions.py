@@ -53,7 +53,7 @@ class Predictor:
 
         from sasgp.evaluation.supervised import predictions
 
-        found = predictions(self.estimator, X, y, interval=self.interval)  # type: ignore[arg-type]
+        found = predictions(self.estimator, X, y, interval=self.interval)
         columns = {"predicted": found.mean, "std": found.std, "low": found.low, "high": found.high}
         if y is None:
             return columns
@@ -64,7 +64,7 @@ class Predictor:
     def _levels(self, X: Any, y: Any) -> dict[str, Any]:
         import numpy as np
 
-        classes, P = self.classes, self.estimator.predict_proba(X)  # type: ignore[union-attr]
+        classes, P = self.classes, self.estimator.predict_proba(X)
         assert classes is not None
         if y is not None:
             known = np.array([one is not None for one in y])
@@ -87,7 +87,7 @@ class Predictor:
             return {"rows": len(y), **class_metrics(y, parts[1][:, order], classes[order])}
         y, mean, log_density, quantile = parts
         found = Predictions(mean, mean, mean, mean, log_density, quantile)
-        scale = self.estimator.targets_.columns[0].sd  # type: ignore[attr-defined]
+        scale = self.estimator.targets_.columns[0].sd
         return {"rows": len(y), **regression_metrics(y, found, scale)}
 
 

@@ -19,7 +19,7 @@
     plots.reliability(classifier.predict(X) == y, classifier.predict_proba(X).max(1)).savefig("reliability.png")
 
 Every function returns a `matplotlib.figure.Figure`. None of them uses pyplot, so they need no display, and no
-figure has to be closed.
+figure has to be closed. Only scikit-learn's display of partial dependence imports it.
 """
 
 from sasgp.plots.calibration import calibration
