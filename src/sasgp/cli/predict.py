@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sasgp.cli.arguments import Data, Model, app
-from sasgp.cli.loading import is_source, load_supervised
+from sasgp.cli.loading import load_supervised
 from sasgp.cli.predictions import INTERVAL, Predictor, quality_lines
 from sasgp.cli.printing import show
 from sasgp.cli.target_rows import load_rows, name_of_target
@@ -44,7 +44,7 @@ def predict(model: Model, data: Data, /, *, out: Path, interval: float = INTERVA
     with files.replacing(out) as file:
         write_predictions(predictor, rows, file)
     if metrics := predictor.metrics():
-        trained = ", which include rows that the model was trained on" if is_source(run, data) else ""
+        trained = ", which include rows that the model was trained on" if rows.seen else ""
         heading = f"On {metrics['rows']} rows with {predictor.target}{trained}"
         show([(heading, quality_lines(metrics)), ("Wrote", [("", out, f"{len(rows.X)} rows")])])
     else:

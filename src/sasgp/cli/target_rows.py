@@ -25,13 +25,14 @@ BLOCK = 1 << 14  # rows that are predicted at a time
 class TargetRows:
     """Rows X, and their targets and names as far as they are known.
 
-    `y` are numbers with NaN where they are missing, or a list of classes with None.
+    `y` are numbers with NaN where they are missing, or a list of classes with None. `seen` says whether the model was
+    trained on some of these rows, as far as that is known.
     """
 
     X: Any
     y: Any
     ids: "NDArray[Any] | None"
-    name: str
+    seen: bool
 
     def blocks(self) -> "Iterator[tuple[NDArray[Any], Any, Any, Any]]":
         """Row numbers, X, ids and y of some rows at a time."""
@@ -74,11 +75,11 @@ def load_rows(source: str, estimator: "SASGPRegressor | SASGPClassifier", run: "
             "the model and the data belong together."
         )
     known = None if y is None else _targets(pl.Series(y, nan_to_null=True), estimator, source)
-    return TargetRows(X, known, dataset.ids, dataset.name)
+    return TargetRows(X, known, dataset.ids, is_source(run, source) and dataset.X_test is None)
 
 
 def _from_table(source: str, estimator: "SASGPRegressor | SASGPClassifier", run: "RunFolder") -> TargetRows:
-    from sasgp.data.tables import DiskTable, read_table, table_suffix
+    from sasgp.data.tables import DiskTable, read_table
 
     path = Path(source).expanduser()
     table = read_table(path, missing=tuple(run.info.get("data", {}).get("missing") or ()))
@@ -96,7 +97,7 @@ def _from_table(source: str, estimator: "SASGPRegressor | SASGPClassifier", run:
     named = next((one["name"] for one in run.findings if one["kind"] == "id" and one["why"] == "you said so"), None)
     ids = _column(table, named) if named in there else None
     y = _targets(_column(table, target), estimator, source) if target in there and target not in needed else None
-    return TargetRows(X, y, None if ids is None else ids.to_numpy(), path.name[: -len(table_suffix(path))])
+    return TargetRows(X, y, None if ids is None else ids.to_numpy(), is_source(run, source))
 
 
 def _needed(estimator: "SASGPRegressor | SASGPClassifier", others: list[str]) -> tuple[str, ...]:

@@ -181,9 +181,9 @@ def reliability(right: ArrayLike, confidence: ArrayLike, *, title: str | None = 
     figure = Figure(figsize=(PICTURE_SIZE, PICTURE_SIZE + 1.0), layout="constrained")
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     top.plot([0, 1], [0, 1], **DASHED, label="calibrated")
-    error = np.sqrt(share * (1 - share) / n)  # of a share of n rows
+    error = np.sqrt(x * (1 - x) / n)  # of the share of n rows, if the model is calibrated
     top.errorbar(x, share, error, fmt="o-", color=PALETTE[0], lw=1.8, elinewidth=1, label="the model, ± standard error")
-    top.set(xlim=(0, 1.02), ylim=(0, 1.04), ylabel="share that is right")
+    top.set(xlim=(0, 1.02), ylim=(-0.04, 1.04), ylabel="share that is right")
     top.legend(frameon=False, loc="upper left")
     bottom.bar((np.arange(PARTS) + 0.5) / PARTS, counts, width=0.94 / PARTS, color=PALETTE[1])
     bottom.set(xlabel="probability of the predicted class", ylabel="rows")
