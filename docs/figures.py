@@ -1,6 +1,6 @@
 """The figures in docs/images that sasgp draws itself.
 
-    python docs/figures.py [RUNS]     # a minute
+    python docs/figures.py [RUNS]     # a few minutes
 
 RUNS is a folder with a run of digits to take instead of training anew: `sasgp fit digits --out RUNS/digits`.
 """
@@ -18,12 +18,13 @@ IMAGES = Path(__file__).parent / "images"
 
 
 def main(runs: Path | None) -> None:
-    """Draw s(a) of digits, and digits with holes."""
+    """Draw s(a) of digits, digits with holes, and the geometry of digits and of a sphere."""
     X = load("digits").X
     model = SASGP(random_state=0).fit(X) if runs is None else SASGP.load(runs / "digits" / "model.safetensors")
     curve = model.evidence_curve(X, random_state=0)
     plots.evidence_curve(curve, title="digits").savefig(IMAGES / "evidence.png", dpi=110)
     missing_values().savefig(IMAGES / "missing-values.png", dpi=110)
+    draw_geometry(model)
 
 
 def missing_values(rows: int = 8) -> Figure:
@@ -41,6 +42,64 @@ def missing_values(rows: int = 8) -> Figure:
         axes.set(xticks=[], yticks=[], facecolor="#f4d9c6")
         if i < len(shown):
             axes.set_title(("row", "given", "impute", "draw", "draw")[i], fontsize=9)
+    return figure
+
+
+def draw_geometry(model: SASGP) -> None:
+    """Geodesics between digits, what is decoded along one of them, and geodesics on a sphere."""
+    data = load("digits")
+    Z, y = model.embedding_, np.asarray(data.y)
+    middles = [np.median(Z[y == digit], 0) for digit in range(10)]
+    some = np.array([Z[np.square(Z - middle).sum(1).argmin()] for middle in middles])  # a row of each digit
+    paths = model.geodesic(some[[0, 2, 4]], some[[1, 7, 9]])
+    plots.geometry(model, labels=y, paths=paths, title="digits").savefig(IMAGES / "geometry-digits.png", dpi=110)
+    decoded_paths(model, paths[0]).savefig(IMAGES / "geometry-paths.png", dpi=110)
+    sphere().savefig(IMAGES / "geometry-sphere.png", dpi=110)
+
+
+def decoded_paths(model: SASGP, path: np.ndarray, n: int = 12) -> Figure:
+    """Rows along a geodesic, above rows along the straight line between its ends, and how uncertain they are."""
+    share = np.linspace(0, 1, n)[:, None]
+    straight = (1 - share) * path[0] + share * path[-1]
+    ways = {"geodesic": path[np.linspace(0, len(path) - 1, n).round().astype(int)], "straight": straight}
+    figure = Figure(figsize=(8.4, 2.2), layout="constrained")
+    for line, (name, Z) in zip(figure.subplots(2, n), ways.items(), strict=True):
+        mean, std = model.predict(Z, return_std=True)
+        unsure = np.sqrt(np.maximum(std[:, 0] ** 2 - model.noise_, 0))  # of the function, without the noise
+        for axes, row, sd in zip(line, mean, unsure, strict=True):
+            axes.imshow(row.reshape(8, 8), cmap="gray_r", vmin=0, vmax=1)
+            axes.set(xticks=[], yticks=[])
+            axes.set_xlabel(f"{sd:.2f}", fontsize=8)
+        line[0].set_ylabel(f"{name}\n{model.length(path if name == 'geodesic' else path[[0, -1]]):.1f}", fontsize=9)
+    return figure
+
+
+def sphere(rows: int = 500) -> Figure:
+    """A cap of a sphere in 20 dimensions: geodesics of a decoder that was trained on it, beside great circles."""
+    rng = np.random.default_rng(0)
+    height, angle = rng.uniform(np.cos(np.radians(75)), 1, rows), rng.uniform(0, 2 * np.pi, rows)
+    r = np.sqrt(1 - height**2)
+    points = np.stack([r * np.cos(angle), r * np.sin(angle), height], 1)
+    axes = np.linalg.qr(rng.normal(size=(20, 3)))[0]
+    model = SASGP(random_state=0).fit(points @ axes.T + 0.01 * rng.normal(size=(rows, 20)))
+    figure = Figure(figsize=(4.6, 4.6), layout="constrained")
+    panel = figure.subplots()
+    panel.scatter(*points[:, :2].T, s=6, color="#bbbbbb")
+    for turn in np.radians([0, 90, 180, 270]):
+        wanted = 0.9 * np.array([[np.cos(a), np.sin(a)] for a in (turn, turn + 1.6)])
+        i, j = (int(np.square(points[:, :2] - place).sum(1).argmin()) for place in wanted)
+        path = model.geodesic(model.embedding_[i], model.embedding_[j])
+        a, b = points[i], points[j]
+        omega, t = np.arccos(a @ b), np.linspace(0, 1, 50)[:, None]
+        circle = (np.sin((1 - t) * omega) * a + np.sin(t * omega) * b) / np.sin(omega)
+        panel.plot(*circle[:, :2].T, color="#ee7733", lw=4, alpha=0.5)
+        panel.plot(*(model.predict(path) @ axes)[:, :2].T, color="#332288", lw=1.6)
+        middle = circle[25, :2]
+        panel.text(
+            *(0.82 * middle), f"{model.length(path):.2f} / {omega:.2f}", fontsize=8, ha="center", va="center"
+        ).set_bbox({"fc": "white", "ec": "none", "pad": 1})
+    panel.set(aspect="equal", xticks=[], yticks=[])
+    panel.spines[:].set_visible(False)
     return figure
 
 

@@ -1,9 +1,9 @@
 """The screenshots of the explorer in docs/images, made by a real Chromium.
 
-    python docs/screenshots.py [RUNS]     # a few minutes; MNIST is looked for as `sasgp fit mnist` does
+    python docs/screenshots.py RUNS     # a minute, or more without runs of mnist and digits
 
-RUNS is a folder with runs of mnist and digits, to take instead of training anew: `sasgp fit mnist --out RUNS/mnist`.
-Needs Debian's chromium and chromium-driver, and `pip install -e '.[test]'`.
+RUNS is a folder with seaborn's penguins.csv. It may also have runs of mnist and digits, to take instead of training
+anew: `sasgp fit mnist --out RUNS/mnist`. Needs Debian's chromium and chromium-driver, and `pip install -e '.[test]'`.
 """
 
 import shutil
@@ -12,11 +12,10 @@ import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
+import polars as pl
 from PIL import Image
 from selenium.webdriver import ActionChains, Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
-from sklearn.datasets import load_wine
 
 from sasgp import SASGP
 from sasgp.data import load
@@ -40,7 +39,7 @@ class Camera:
         self.driver = Chrome(options=options, service=Service(shutil.which("chromedriver")))
         self.folder = Path(tempfile.mkdtemp())
 
-    def open(self, explorer: Explorer, width: int = 1280, height: int = 720, *, dark: bool = False) -> None:
+    def open(self, explorer: Explorer, width: int = 1280, height: int = 800, *, dark: bool = False) -> None:
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -56,7 +55,7 @@ class Camera:
     def mouse(self, *places: tuple[float, float], click: bool = False) -> None:
         """Moves to places of the plot, in shares of its width and height from the upper left."""
         for x, y in places:
-            box = "explorer.plot.overlay.getBoundingClientRect()"
+            box = "explorer.plot.area.getBoundingClientRect()"
             left, top, width, height = self.driver.execute_script(
                 f"const b = {box}; return [b.x, b.y, b.width, b.height]"
             )
@@ -67,45 +66,86 @@ class Camera:
             actions.perform()
             time.sleep(0.5)
 
+    def lasso(self, *corners: tuple[float, float]) -> None:
+        """Draws around places, with the mouse pressed."""
+        box = "const b = explorer.plot.area.getBoundingClientRect(); return [b.x, b.y, b.width, b.height]"
+        left, top, width, height = self.driver.execute_script(box)
+        actions = ActionChains(self.driver, duration=20)
+        for i, (x, y) in enumerate([*corners, corners[0]]):
+            actions.w3c_actions.pointer_action.move_to_location(round(left + x * width), round(top + y * height))
+            if not i:
+                actions.w3c_actions.pointer_action.pointer_down()
+        actions.w3c_actions.pointer_action.pointer_up()
+        actions.perform()
+        time.sleep(0.5)
+
+    def row(self, i: int) -> None:
+        """Moves to a row's point."""
+        place = "const { plot } = explorer; const [x, y] = plot.toScreen(plot.x(arguments[0]), plot.y(arguments[0]));"
+        self.mouse(
+            tuple(self.driver.execute_script(place + "const [w, h] = plot.viewport.size; return [x / w, y / h]", i))
+        )
+
+    def wait(self, condition: str) -> None:
+        while not self.driver.execute_script(f"return {condition}"):
+            time.sleep(0.1)
+
     def shoot(self, name: str) -> None:
         path = IMAGES / f"{name}.png"
         self.driver.save_screenshot(str(path))
         Image.open(path).convert("RGB").save(path, optimize=True)  # a palette would give two classes one colour
 
 
-def of_images(name: str, runs: Path | None) -> Explorer:
+def of_images(name: str, runs: Path) -> Explorer:
     """The explorer of a named data set's training rows."""
-    data = load(name)
-    model = SASGP(random_state=0).fit(data.X) if runs is None else SASGP.load(runs / name / "model.safetensors")
+    data, file = load(name), runs / name / "model.safetensors"
+    model = SASGP.load(file) if file.is_file() else SASGP(random_state=0).fit(data.X)
     return model.explorer(data.X, data.y, Z=model.embedding_, image_shape=data.image_shape, title=name)
 
 
-def main(runs: Path | None) -> None:
+def of_penguins(runs: Path) -> Explorer:
+    """The explorer of a table: species and island are known, but not trained on."""
+    frame = pl.read_csv(runs / "penguins.csv", null_values="").drop_nulls("bill_length_mm")
+    rows = frame.drop("species", "island")
+    model = SASGP(random_state=0, max_epochs=300).fit(rows)
+    columns = {"island": frame["island"].to_list()}
+    return model.explorer(rows, frame["species"].to_list(), columns=columns, Z=model.embedding_, title="penguins")
+
+
+def main(runs: Path) -> None:
     IMAGES.mkdir(exist_ok=True)
     camera = Camera()
 
-    explorer = of_images("mnist", runs)
-    camera.open(explorer)
+    camera.open(of_images("mnist", runs))
+    camera.press("#options")
+    camera.press("#labels")
+    camera.press("#options")
     camera.press("[data-mode=path]")
-    camera.mouse((0.45, 0.3), (0.58, 0.72), click=True)
-    time.sleep(1)
+    camera.mouse((0.4, 0.25), (0.62, 0.75), click=True)
+    camera.wait("explorer.path.frames.length")
+    camera.mouse((0.62, 0.75))
     camera.shoot("explorer")
 
-    explorer = of_images("digits", runs)
-    camera.open(explorer, dark=True)
-    camera.mouse((0.5, 0.45))
+    digits = of_images("digits", runs)
+    camera.open(digits, dark=True)
+    camera.press("#options")
+    camera.press("#labels")
+    camera.press("#contours")
+    camera.press("[data-mode=select]")
+    camera.lasso((0.36, 0.1), (0.5, 0.12), (0.48, 0.4), (0.34, 0.36))
+    camera.mouse((0.44, 0.3))
     camera.shoot("explorer-dark")
-    camera.open(explorer, 390, 844)
+    camera.open(digits, 390, 844)
     camera.shoot("explorer-phone")
 
-    wine = load_wine(as_frame=True)
-    X = wine.data.assign(cultivar=np.array(wine.target_names)[wine.target])[["cultivar", *wine.data]]
-    model = SASGP(random_state=0, max_epochs=300).fit(X)
-    camera.open(model.explorer(X, Z=model.embedding_, title="wine"))
-    camera.mouse((0.5, 0.4))
+    camera.open(of_penguins(runs))
+    camera.press("[data-mode=select]")
+    camera.lasso((0.5, 0.02), (0.9, 0.02), (0.9, 0.9), (0.5, 0.9))
+    camera.press("[data-mode=look]")
+    camera.row(250)
     camera.shoot("explorer-table")
     camera.driver.quit()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
+    main(Path(sys.argv[1]))

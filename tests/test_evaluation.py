@@ -16,7 +16,8 @@ from sasgp.evaluation import (
     reconstruction_sums,
     tidy_labels,
 )
-from sasgp.metrics import bits_per_value
+from sasgp.evaluation.geodesic import knn_by_distance
+from sasgp.metrics import bits_per_value, knn_accuracy, knn_r2
 
 
 def dataset(tmp_path, X):
@@ -135,3 +136,42 @@ def test_cross_validation_counts_every_fold_or_none():
 )
 def test_labels_are_as_a_file_gives_them_back(labels, tidy):
     assert tidy_labels(np.array(labels)).tolist() == tidy
+
+
+class Flat:
+    """A decoder whose geometry is that of its latent space, stretched."""
+
+    def distance(self, Z, Z_train):
+        return 3 * np.linalg.norm(Z[:, None] - Z_train, axis=2)
+
+
+def test_neighbours_by_distance_vote_as_others_do():
+    # Where both distances agree, both give the accuracy and R² of scikit-learn's neighbours
+    rng = np.random.default_rng(0)
+    Z, Z_train = rng.normal(size=(50, 2)), rng.normal(size=(80, 2))
+    y, y_train = ((points[:, 0] > 0) + rng.integers(0, 2, len(points)) for points in (Z, Z_train))
+    found, rows = knn_by_distance(Flat(), Z, y, Z_train, y_train)
+    assert rows == "neighbours of 50 rows among 80 training rows"
+    for k in (1, 15):
+        expected = pytest.approx(knn_accuracy(Z_train, y_train, Z, y, k))
+        assert found[f"geodesic_knn_{k}"] == found[f"euclidean_knn_{k}"] == expected
+    found, _ = knn_by_distance(Flat(), Z, Z[:, 0], Z_train, Z_train[:, 0])
+    expected = pytest.approx(knn_r2(Z_train, Z_train[:, 0], Z, Z[:, 0], 15))
+    assert found["geodesic_knn_r2_15"] == found["euclidean_knn_r2_15"] == expected
+
+
+def test_a_row_is_not_its_own_neighbour():
+    Z = np.array([[0.0, 0.0], [0.1, 0.0], [5.0, 0.0], [5.1, 0.0]])
+    found, rows = knn_by_distance(Flat(), Z, np.array(["a", "b", "c", "c"]))
+    assert found == {"geodesic_knn_1": 0.5, "euclidean_knn_1": 0.5}
+    assert rows == "neighbours of 4 rows among themselves"
+
+
+def test_of_many_rows_some_are_measured(monkeypatch):
+    monkeypatch.setattr("sasgp.evaluation.geodesic.MOST", 20)
+    monkeypatch.setattr("sasgp.evaluation.geodesic.MOST_NEIGHBOURS", 30)
+    Z = np.random.default_rng(0).normal(size=(50, 2))
+    y = (Z[:, 0] > 0).astype(int)
+    found, rows = knn_by_distance(Flat(), Z, y, Z, y)
+    assert rows == "neighbours of 20 rows among 30 training rows"
+    assert found == knn_by_distance(Flat(), Z, y, Z, y)[0]

@@ -46,6 +46,7 @@ SURFACE = {
         "contact_sheet",
         "decoded_grid",
         "evidence_curve",
+        "geometry",
         "input_relevance",
         "latent_space",
         "latent_with_images",
@@ -80,10 +81,11 @@ METHODS = {
     "score_samples",
     "transform",
 }
+GEOMETRY = {"distance", "geodesic", "length", "metric", "volume"}
 OWN_METHODS = {
-    "SASGP": {"evidence", "evidence_curve", "update"},
-    "GPLVM": {"evidence", "evidence_curve", "update"},
-    "BayesianGPLVM": set(),
+    "SASGP": {"evidence", "evidence_curve", "update"} | GEOMETRY,
+    "GPLVM": {"evidence", "evidence_curve", "update"} | GEOMETRY,
+    "BayesianGPLVM": GEOMETRY,
     "VAE": set(),
 }
 

@@ -1,4 +1,4 @@
-"""Tables and figures of the questions, made from records: for large-data.md, measurements.md and the terminal."""
+"""Tables and figures of the questions, made from records: for pages of the docs and the terminal."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -11,12 +11,14 @@ from matplotlib.figure import Figure
 from studies.catalogue import finished, study
 from studies.records import ROOT, Record
 
-__all__ = ["MEASURED", "MEASUREMENTS", "PAGE", "contents", "others", "pictures", "tables"]
+__all__ = ["OTHERS", "PAGE", "contents", "others", "pictures", "tables"]
 
 PAGE = ROOT / "docs" / "large-data.md"
 PARTS = ("infinite-mnist", "robustness")  # modules with `part(records)`
-MEASUREMENTS = ROOT / "docs" / "measurements.md"
-MEASURED = ("encoder-noise-rows", "tables", "tables-settings")  # whose tables it has
+OTHERS = {  # pages, and the questions whose tables they have
+    ROOT / "docs" / "measurements.md": ("encoder-noise-rows", "tables", "tables-settings"),
+    ROOT / "docs" / "geometry.md": ("geodesics",),
+}
 PICTURES = {"infinite-mnist": "infinite-mnist.png", "feature-noise": "calibration.png"}  # with `figure(records)`
 
 
@@ -42,7 +44,7 @@ def contents(out: Path, quick: bool) -> dict[str, str]:
 
 def others(out: Path, quick: bool) -> dict[Path, dict[str, str]]:
     """The parts of other pages."""
-    return {MEASUREMENTS: tables(MEASURED, out, quick)}
+    return {page: tables(names, out, quick) for page, names in OTHERS.items()}
 
 
 def pictures(out: Path, quick: bool) -> dict[str, Callable[[], Figure]]:

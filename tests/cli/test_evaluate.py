@@ -145,3 +145,24 @@ def test_wrong_use_of_neighbours(home, here, sasgp, error):
     assert "Got 30 rows" in other
     sasgp("fit", "new.csv", "--labels", "species", "--model", "vae", "--out", "vae", *FAST)
     assert "is a VAE" in error("evaluate", "vae", "new.csv", "--neighbours", "9")
+
+
+def test_neighbours_by_geodesic_distance_stand_beside_the_others(home, here, sasgp, error):
+    table(40, seed=1).write_csv("new.csv")
+    new = (home / "run", "new.csv", "--labels", "species", "--geodesic")
+    result = json.loads(sasgp("evaluate", *new, "--json"))
+    # Euclidean neighbours of the same rows, among all training rows: the accuracy that is always printed
+    assert result["euclidean_knn_1"] == result["knn_1"]
+    model = SASGP.load(home / "run" / "model.safetensors")
+    frame = table(40, seed=1)
+    Z, y = model.transform(frame.drop("species").to_numpy()), frame["species"].to_numpy()
+    known = pl.read_csv(home / "run" / "embedding.csv").filter(pl.col("split") == "train")
+    nearest = model.distance(Z, known.select("z0", "z1").to_numpy()).argmin(1)
+    assert result["geodesic_knn_1"] == pytest.approx((known["label"].to_numpy()[nearest] == y).mean())
+    assert f"1-NN, geodesic     {result['geodesic_knn_1']:.4f}" in sasgp("evaluate", *new)
+    bare = json.loads(sasgp("evaluate", home / "run" / "model.safetensors", *new[1:], "--json"))
+    assert bare["geodesic_rows"] == "neighbours of 40 rows among themselves"
+    np.save("x.npy", frame.drop("species").to_numpy())
+    assert "Name the labels with --labels." in error("evaluate", home / "run", "x.npy", "--geodesic")
+    sasgp("fit", "new.csv", "--labels", "species", "--model", "vae", "--out", "vae", *FAST)
+    assert "--geodesic needs a Gaussian process" in error("evaluate", "vae", *new[1:])

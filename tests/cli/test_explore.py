@@ -8,7 +8,7 @@ import polars as pl
 from command_line import FAST, ROWS, content_of, table
 
 from sasgp import SASGP, cli
-from sasgp.explorer.packing import unpack
+from sasgp.explorer.packing import unpack, unpack_text
 
 
 def test_fit_leaves_an_explorer_of_all_rows(home):
@@ -60,3 +60,42 @@ def test_open_opens_the_page(home, here, sasgp, error, monkeypatch):
     monkeypatch.setattr("webbrowser.open", lambda _: False)
     assert cli.main(["explore", f"{home}/run", "--out", "x.html", "--open"]) == 2
     assert Path("x.html").exists()
+
+
+def test_columns_are_shown_and_not_trained_on(here, sasgp, error):
+    day = pl.date_range(pl.date(2020, 1, 1), pl.date(2020, 3, 10), eager=True)[:ROWS]
+    frame = table().with_columns(
+        site=pl.Series([None if i == 5 else f"site {i % 3}" for i in range(ROWS)]), day=day, age=pl.arange(ROWS) / 7
+    )
+    frame.write_csv("x.csv")
+    pl.DataFrame({"who": [f"w{i}" for i in range(ROWS)]}).write_parquet("about.parquet")
+    sasgp("fit", "x.csv", "--labels", "species", "--columns", "site", "day", "about.parquet", "--out", "run", *FAST)
+    assert SASGP.load("run/model.safetensors").n_features_in_ == 5  # a, b, c, d and age
+    sasgp("explore", "run", "--data", "x.csv", "--out", "again.html")  # the columns of training are known
+    sasgp("explore", "run", "--data", "x.csv", "--columns", "day", "age", "--out", "other.html")
+    pages = [content_of(f"{name}.html") for name in ("run/explorer", "again", "other")]
+    for page in pages[:2]:
+        named = {column["name"]: column for column in page["columns"]}
+        assert named["site"]["classes"] == ["missing", "site 0", "site 1", "site 2"]
+        assert (named["day"]["unit"], named["day"]["low"]) == ("date", 1577836800)  # 2020-01-01
+        rows, who = unpack(page["rows"]), named["who"]
+        assert [unpack_text(who["levels"])[cell] for cell in unpack(who["cells"])] == [f"w{i}" for i in rows]
+    names = [column["name"] for column in pages[2]["columns"]]
+    assert {"day", "age"} <= set(names)  # a column that was trained on can be named, too
+    assert "site" not in names
+
+    assert "--columns must be a column of x.csv (a, b, c" in error("fit", "x.csv", "--columns", "no", "--out", "r")
+    assert "Name them with --data" in error("explore", "run", "--columns", "site")
+    pl.DataFrame({"who": ["a"]}).write_csv("short.csv")
+    assert f"each of the {ROWS} rows of x.csv. short.csv has 1" in error(
+        "explore", "run", "--data", "x.csv", "--columns", "short.csv"
+    )
+
+
+def test_names_of_rows_are_on_the_page(here, sasgp):
+    table().with_columns(code=pl.Series([f"no. {i}" for i in range(ROWS)])).write_csv("x.csv")
+    sasgp("fit", "x.csv", "--labels", "species", "--id", "code", "--kind", "*=real", "--out", "run", *FAST)
+    sasgp("explore", "run", "--out", "again.html")
+    for name in ("run/explorer", "again"):
+        page = content_of(f"{name}.html")
+        assert unpack_text(page["ids"]) == [f"no. {i}" for i in unpack(page["rows"])]

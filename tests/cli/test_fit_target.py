@@ -172,6 +172,7 @@ def test_settings_of_a_regression_have_its_own_defaults_unless_typed(market, her
     assert (model.prediction, model.neighbours, model.target) == ("nearest", 256, "plain")
     assert "SASGPRegressor has no option --n-components" in error(*data, "--n-components", "2", "--out", "x")
     assert "--labels is for models with latents" in error(*data, "--labels", "type", "--out", "x")
+    assert "--columns is for models with latents" in error(*data, "--columns", "type", "--out", "x")
     assert "--model is for models with latents" in error(*data, "--model", "vae", "--out", "x")
     plain = ("fit", market / "houses.csv", "--out", "x", *FAST)
     assert "Name it with --target" in error(*plain, "--neighbours", "3")

@@ -8,7 +8,7 @@ from sasgp import SASGP
 
 
 def test_plot_draws_what_is_asked_for(home, here, sasgp, error):
-    everything = {"latent.png", "grid.png", "curve.png", "relevance.png"}
+    everything = {"latent.png", "grid.png", "curve.png", "relevance.png", "geometry.png"}
     for run, data in (("run", "table.csv"), ("pictures", "images.npy")):
         said = sasgp("plot", home / run, "--out", f"figures/{run}")
         assert "--reconstructions needs rows, and a model keeps none. Add --data." in said
@@ -39,7 +39,7 @@ def test_a_table_of_mixed_columns_has_every_figure_and_a_page(mixed, here, sasgp
     model.save("m.safetensors")
     frame.write_csv("table.csv")
     sasgp("plot", "m.safetensors", "--data", "table.csv", "--out", "figures")
-    names = {"latent", "grid", "curve", "reconstructions", "relevance", "calibration"}
+    names = {"latent", "grid", "curve", "reconstructions", "relevance", "calibration", "geometry"}
     assert {file.stem for file in Path("figures").iterdir()} == names
     sasgp("explore", "m.safetensors", "--data", "table.csv", "--out", "x.html")
     assert '"type":"category","levels":["Biscoe","Dream","Torgersen"]' in Path("x.html").read_text()

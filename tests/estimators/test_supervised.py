@@ -200,6 +200,15 @@ def test_a_map_is_taken_where_it_is_better_and_left_where_not():
         assert not found.map.knots
 
 
+def test_a_map_that_makes_predictions_worse_is_left(monkeypatch):
+    draw = np.random.default_rng(0)
+    y = np.exp(np.linspace(0, 4, 1000) + 0.3 * draw.standard_normal(1000))
+    near = np.clip(np.arange(1000)[:, None] + np.array([-1, 1]), 0, 999)
+    (column,) = plain_columns(y[:, None], ["y"]).columns
+    monkeypatch.setattr("sasgp.estimators.targets.WORSE", 0.5)  # only half the error would do
+    assert better_map(column, y, y[near], np.full(near.shape, 0.5), np.ones(1000)) is column
+
+
 def test_skewed_targets_stay_positive_with_their_map(monkeypatch):
     monkeypatch.setattr(regression, "SHARP_STEPS", 100)
     draw = np.random.default_rng(0)

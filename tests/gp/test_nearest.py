@@ -255,3 +255,9 @@ def test_matrices_that_do_not_fit_are_refused(data, monkeypatch):
     with pytest.raises(InputError, match=r"neighbours=9 needs .* MiB.*Use fewer") as info:
         condition(data, K)
     assert info.value.argument == "neighbours"
+
+
+def test_a_row_is_left_out_of_its_own_nearest_rows():
+    # Where many coincide, the search may miss the row itself: any other is left out then
+    near = torch.tensor([[0, 1, 2], [4, 5, 6]])
+    assert nearest.without_itself(near, torch.tensor([1, 9])).tolist() == [[0, 2], [5, 6]]

@@ -89,16 +89,16 @@ def test_other_points_than_those_of_training_can_be_shown():
     np.testing.assert_array_equal(points(plots.latent_space(decoder(), Z, [7, 8])), Z)
 
 
-def test_twenty_classes_differ_by_colour_or_marker():
-    figure = plots.latent_space(decoder(), labels=np.arange(40) % 20)
-    assert legend(figure) == [str(i) for i in range(20)]
+def test_thirty_classes_differ_by_colour_or_marker():
+    figure = plots.latent_space(decoder(), labels=np.arange(40) % 30)
+    assert legend(figure) == [str(i) for i in range(30)]
     looks = {(handle.get_color(), handle.get_marker()) for handle in figure.axes[0].get_legend().legend_handles}
-    assert len(looks) == 20
+    assert len(looks) == 30
 
 
-def test_of_thirty_names_the_most_frequent_nineteen_have_a_colour():
-    names = [f"name {i:02d}" for i in range(30)]
-    labels = names + names[11:] * 2  # the last 19 are three times as frequent
+def test_of_forty_names_the_most_frequent_twenty_nine_have_a_colour():
+    names = [f"name {i:02d}" for i in range(40)]
+    labels = names + names[11:] * 2  # the last 29 are three times as frequent
     figure = plots.latent_space(decoder(n=len(labels)), labels=labels)
     assert legend(figure) == [*names[11:], "11 others"]
     assert len(points(figure)) == len(labels)
@@ -304,3 +304,48 @@ def test_an_escaped_dollar_is_drawn_as_a_dollar():
     with matplotlib.rc_context({"svg.fonttype": "none"}):  # text stays text
         plots.latent_space(decoder(), title=r"5 $ and \$ 6 $").savefig(content, format="svg")
     assert rb">5 $ and \$ 6 $<" in content.getvalue()
+
+
+# ---- geometry ----
+
+
+def curved(Q=2):
+    """A stand-in whose volume element at z is 10^|z|², and whose geodesics bend through the origin."""
+    model = decoder(Q)
+    model.volume = lambda Z: 10 ** np.square(Z).sum(1)
+    model.geodesic = lambda a, b: np.stack([a, np.zeros_like(a), b], 1)
+    return model
+
+
+@pytest.mark.parametrize(("Q", "axes"), [(2, (0, 1)), (4, (3, 1))])
+def test_the_background_is_the_volume_element_and_paths_lie_on_it(Q, axes):
+    model, rng = curved(Q), np.random.default_rng(1)
+    paths = rng.normal(size=(2, 9, Q))
+    figure = plots.geometry(model, paths=paths, axes=axes)
+    panel = figure.axes[0]
+    image = panel.images[0]
+    x, y = centres(image.get_extent()[:2], GRID), centres(image.get_extent()[2:], GRID)
+    np.testing.assert_allclose(image.get_array(), x[None] ** 2 + y[:, None] ** 2, atol=1e-9)
+    drawn = [np.asarray(line.get_xydata()) for line in panel.lines]
+    for path in paths[..., list(axes)]:
+        for expected in (path, path[[0, -1]]):  # the path, and the straight line between its ends
+            assert any(line.shape == expected.shape and np.allclose(line, expected) for line in drawn)
+    Z = model.embedding_[:, list(axes)]
+    np.testing.assert_allclose(points(figure), Z[np.lexsort(Z.T)])
+
+
+def test_without_paths_some_are_found():
+    model = curved()
+    figure = plots.geometry(model, labels=np.arange(40) % 3, title="a title")
+    bent = [line for line in figure.axes[0].lines if len(line.get_xydata()) == 3]
+    assert len(bent) == 3
+    assert legend(figure) == ["0", "1", "2"]
+
+
+def test_geometry_says_what_it_needs():
+    with pytest.raises(InputError, match="at least two latent dimensions"):
+        plots.geometry(curved(1))
+    with pytest.raises(InputError, match="needs a Gaussian process"):
+        plots.geometry(decoder())
+    with pytest.raises(InputError, match=r"paths must have shape \[R, n, 2\]. Got \(2, 3, 3\)"):
+        plots.geometry(curved(), paths=np.zeros((2, 3, 3)))

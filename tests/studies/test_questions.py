@@ -12,7 +12,7 @@ from sasgp.data.columns.maps import MonotoneMap
 from studies import records, tables
 from studies.__main__ import main
 from studies.catalogue import finished, names, study
-from studies.questions import layout_encoders, page, scores, tables_settings
+from studies.questions import geodesics, layout_encoders, page, scores, tables_settings
 from studies.questions import tables as question_tables
 from studies.questions.table_sets import Guess, measured
 
@@ -47,11 +47,12 @@ def test_the_page_is_what_its_records_say():
     )
 
 
-def test_the_tables_of_the_measurements_are_what_their_records_say():
-    text, shown = page.MEASUREMENTS.read_text(), page.tables(page.MEASURED, RESULTS, False)
-    assert set(tables.parts(text)) == set(page.MEASURED)
+@pytest.mark.parametrize("path", page.OTHERS, ids=lambda path: path.name)
+def test_the_tables_of_other_pages_are_what_their_records_say(path):
+    text, shown = path.read_text(), page.tables(page.OTHERS[path], RESULTS, False)
+    assert set(tables.parts(text)) == set(page.OTHERS[path])
     assert tables.filled(text, shown) == text, (
-        "docs/measurements.md is behind: run `python -m studies questions all --tables`"
+        f"docs/{path.name} is behind: run `python -m studies questions all --tables`"
     )
 
 
@@ -63,7 +64,16 @@ def test_figures_are_drawn_from_the_records():
 
 @pytest.mark.parametrize(
     "name",
-    ["encoder-noise", "encoder-noise-rows", "evidence-digits", "inits", "feature-noise", "tables", "tables-settings"],
+    [
+        "encoder-noise",
+        "encoder-noise-rows",
+        "evidence-digits",
+        "inits",
+        "feature-noise",
+        "tables",
+        "tables-settings",
+        "geodesics",
+    ],
 )
 def test_a_rehearsal_runs(name, tmp_path, capsys):
     assert main(["questions", name, "--quick", "--out", str(tmp_path)]) == 0
@@ -95,6 +105,20 @@ def test_the_quadrature_knows_a_gaussian():
     X = np.array([[0.3, -1.0], [2.0, 0.0]])
     expected = -0.5 * ((X**2).sum(1) / 1.5 + 2 * np.log(2 * np.pi * 1.5))
     np.testing.assert_allclose(scores.quadrature(Linear(), X, 101), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["sphere", "roll"])
+def test_true_lengths_are_those_of_curves_on_the_surface(name):
+    # Between near points, the length of a geodesic is that of the straight line in space
+    points, coordinates = getattr(geodesics, name)(np.random.default_rng(0))
+    places = coordinates(points)
+    squares = np.square(points[:, None] - points).sum(2) + 9 * np.eye(len(points))
+    j = squares.argmin(1)
+    near = np.sqrt(squares.min(1))
+    np.testing.assert_allclose(geodesics.true_lengths(name, places, places[j]), near, rtol=0.02)
+    # Noise along the surface moves a row on it
+    moved = coordinates(points + 0.1 * (points[j] - points))
+    np.testing.assert_allclose(geodesics.true_lengths(name, places, moved), 0.1 * near, rtol=0.1)
 
 
 # ---- tables ----

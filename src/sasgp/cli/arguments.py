@@ -15,6 +15,7 @@ __all__ = [
     "Flag",
     "Json",
     "Labels",
+    "Metadata",
     "Model",
     "Open",
     "Refine",
@@ -84,6 +85,16 @@ Labels = Annotated[
     Parameter(
         help="Where the labels are: a column of the file, an array in the .npz file, or a file with one label per row. "
         "By default, the column called label, labels, class, target or y, if the file has one of text or integers."
+    ),
+]
+Metadata = Annotated[
+    tuple[str, ...],
+    Parameter(
+        name="--columns",
+        consume_multiple=True,
+        negative=(),
+        help="What else is known about the rows, for the page: columns of the data that are not trained on, or tables "
+        "with one line per row, such as about.csv. The page shows, finds and colours by them.",
     ),
 ]
 Refine = Annotated[

@@ -76,7 +76,7 @@ def _read_latents(path: Path, n_components: int) -> "NDArray[Any]":
     how = "Find the latents of data with `sasgp embed`."
     try:
         is_table = path.suffix.lower() == ".csv" and path.is_file() and path.stat().st_size
-        Z = read_table(path).numbers(without=None, only=names)[0] if is_table else load(path).X
+        Z = read_table(path).numbers(without=(), only=names)[0] if is_table else load(path).X
     except TextError as error:
         raise InputError(f"{expected}, but has others, with text in them. {how}") from error
     if Z.shape[1] != n_components:

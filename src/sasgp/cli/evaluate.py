@@ -30,6 +30,7 @@ def evaluate(
     refine: Refine = 0,
     neighbours: int | None = None,
     train: str | None = None,
+    geodesic: Annotated[bool, Flag] = False,
     by_column: Annotated[bool, Flag] = False,
     as_json: Json = False,
 ) -> None:
@@ -46,6 +47,9 @@ def evaluate(
     train
         The data that the model was trained on, for --neighbours. By default they are read from where the run and its
         updates found them. After an update, it is one file: the rows that the run was made from, then the new ones.
+    geodesic
+        Find neighbours also by the distance that the decoder measures in the data, beside the distance in the latent
+        space. Needs labels. Of many rows, some are measured.
     by_column
         Print also a table with the metrics of each column.
     """
@@ -53,14 +57,12 @@ def evaluate(
 
     with together() as processes:
         estimator, run = load_model(model)
-        if by_column and estimator.columns_ is None:
-            raise InputError("--by-column needs a model of a table with columns of several kinds. Leave it out.")
         predict = _from_nearest_rows(estimator, run, neighbours, train)
         dataset = load_data(data, labels, estimator, run)
         known = run.embedding()
         X, y, which = rows_to_evaluate(data, dataset, run, known)
+        _check(estimator, run, y, by_column, geodesic)
         Z = processes.transform(estimator, X, refine)
-
         measured, seen = _measured(estimator, X, Z, predict, processes)
     if not processes.first:
         return
@@ -68,18 +70,17 @@ def evaluate(
     if predict is not None:
         result["nearest_rows"] = neighbours
     y = tidy_labels(y)
-    accuracy, how = _accuracy(known, Z, y)
-    if accuracy:
-        result |= accuracy | {"neighbours": how}
-    result |= structure(seen, Z, y)
+    result |= (
+        _accuracy(known, Z, y) | (_by_distance(estimator, known, Z, y) if geodesic else {}) | structure(seen, Z, y)
+    )
     if as_json:
         sys.stdout.write(json.dumps(result) + "\n")
-    else:
-        through = f"through the latent space, z refined in {refine} steps" if refine else THROUGH
-        through += f", from the {neighbours} nearest training rows" if predict is not None else ""
-        show([(f"{len(X)} rows ({which}), {through}", metric_lines(result, {"knn_1": how, "knn_r2_15": how}))])
-        if by_column:
-            show_by_column(result)
+        return
+    through = f"through the latent space, z refined in {refine} steps" if refine else THROUGH
+    through += f", from the {neighbours} nearest training rows" if predict is not None else ""
+    show([(f"{len(X)} rows ({which}), {through}", metric_lines(result, _notes(result)))])
+    if by_column:
+        show_by_column(result)
 
 
 def _measured(estimator: "SASGP", X: Any, Z: Any, predict: Any, processes: Any) -> tuple[dict[str, Any], Any]:
@@ -107,14 +108,48 @@ def _measured(estimator: "SASGP", X: Any, Z: Any, predict: Any, processes: Any) 
     return found if scale is None else found | {"units": "standard deviations"}, X
 
 
-def _accuracy(known: "Embedding | None", Z: Any, y: Any) -> tuple[dict[str, float], str]:
+def _notes(result: dict[str, Any]) -> dict[str, str | None]:
+    """Among which rows neighbours are."""
+    names = {"": "neighbours", "geodesic_": "geodesic_rows"}
+    return {f"{kind}{key}": result.get(rows) for kind, rows in names.items() for key in ("knn_1", "knn_r2_15")}
+
+
+def _accuracy(known: "Embedding | None", Z: Any, y: Any) -> dict[str, Any]:
     """Accuracy of nearest neighbours, and in words among which rows they are."""
     from sasgp.evaluation import knn, knn_cross_validated, tidy_labels
 
     trained = None if known is None else known.only("train").labelled()
     if trained is not None and trained.labels is not None and y is not None:
-        return knn(trained.Z, tidy_labels(trained.labels), Z, y), "neighbours among the run's training rows"
-    return knn_cross_validated(Z, y), "neighbours among these rows, in 5-fold cross-validation"
+        found, how = knn(trained.Z, tidy_labels(trained.labels), Z, y), "neighbours among the run's training rows"
+    else:
+        found, how = knn_cross_validated(Z, y), "neighbours among these rows, in 5-fold cross-validation"
+    return found | {"neighbours": how} if found else {}
+
+
+def _check(estimator: "SASGP", run: "RunFolder", y: Any, by_column: bool, geodesic: bool) -> None:
+    """Raise InputError if the model or its rows have not what a flag asks for."""
+    if by_column and estimator.columns_ is None:
+        raise InputError("--by-column needs a model of a table with columns of several kinds. Leave it out.")
+    if geodesic and not hasattr(estimator, "distance"):
+        raise InputError(
+            "--geodesic needs a Gaussian process as the decoder, which knows where it is uncertain, and "
+            f"{run.model} is a {type(estimator).__name__}. Leave it out."
+        )
+    if geodesic and y is None:
+        raise InputError("--geodesic asks whether neighbours have the same label. Name the labels with --labels.")
+
+
+def _by_distance(estimator: "SASGP", known: "Embedding | None", Z: Any, y: Any) -> dict[str, Any]:
+    """Accuracy of neighbours by both distances, and in words of how many rows."""
+    from sasgp.evaluation import tidy_labels
+    from sasgp.evaluation.geodesic import knn_by_distance
+
+    trained = None if known is None else known.only("train").labelled()
+    if trained is None or trained.labels is None:
+        found, rows = knn_by_distance(estimator, Z, y)
+    else:
+        found, rows = knn_by_distance(estimator, Z, y, trained.Z, tidy_labels(trained.labels))
+    return found | {"geodesic_rows": rows}
 
 
 def _from_nearest_rows(

@@ -2,17 +2,25 @@
 
 from pathlib import Path
 
-from sasgp.cli.arguments import Labels, Model, Open, app, check_labels
-from sasgp.cli.loading import embedded, known_embedding, load_data, load_model
+from sasgp.cli.arguments import Labels, Metadata, Model, Open, app, check_labels
+from sasgp.cli.loading import embedded, is_source, known_embedding, load_data, load_model
 from sasgp.cli.pictures import explorer_page, open_page
 from sasgp.cli.printing import show
+from sasgp.errors import InputError
 
 __all__ = ["explore"]
 
 
 @app.command
 def explore(
-    model: Model, /, *, data: str | None = None, labels: Labels = None, out: Path | None = None, open_: Open = False
+    model: Model,
+    /,
+    *,
+    data: str | None = None,
+    labels: Labels = None,
+    metadata: Metadata = (),
+    out: Path | None = None,
+    open_: Open = False,
 ) -> None:
     """Write a web page to explore the latent space: it decodes wherever the pointer is.
 
@@ -29,6 +37,8 @@ def explore(
     from sasgp.cli import files, runs
 
     check_labels(labels, data)
+    if metadata and data is None:
+        raise InputError(f"--columns {metadata[0]} needs rows that the columns belong to. Name them with --data.")
     run = runs.find(model)
     if out is None:
         out = run.model.with_suffix(".html") if run.folder is None else run.folder / runs.EXPLORER
@@ -38,7 +48,8 @@ def explore(
     if data is None:
         dataset, name, embedding = None, run.name, known_embedding(estimator, run)
     else:
-        dataset = load_data(data, labels, estimator, run)
+        known = run.metadata if is_source(run, data) else ()
+        dataset = load_data(data, labels, estimator, run, metadata or known)
         name, embedding = dataset.name, embedded(estimator, dataset)
     page = explorer_page(estimator, embedding, dataset, name, run)
     with files.replacing(out) as file:

@@ -150,7 +150,7 @@ def _draw_again(out: Path, open_: bool) -> bool:
         estimator, run = load_model(out)
         if run.folder is None or run.source is None:
             return False
-        dataset = replace(load_data(run.source, None, estimator, run), image_shape=run.image_shape)
+        dataset = replace(load_data(run.source, None, estimator, run, run.metadata), image_shape=run.image_shape)
         embedding = known_embedding(estimator, run)
         embedding = replace(embedding, Z=embedding.Z.astype(estimator.embedding_.dtype))  # as when it was written
         _draw(estimator, embedding, dataset, run.folder, with_rows=not run.updates)
@@ -172,7 +172,8 @@ def _train(request: Request, source: str, out: Path, resumed: bool) -> Trained |
     from sasgp.cli import unfinished
     from sasgp.data import load
 
-    dataset, options = load(source, labels=request.labels, missing=request.table.missing), request.options
+    asked, options = request.table, request.options
+    dataset = load(source, labels=request.labels, missing=asked.missing, metadata=asked.metadata)
 
     # These import torch, and a wrong path should not have to wait for it
     from sasgp.data.images import check_shape

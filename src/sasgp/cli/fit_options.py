@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from cyclopts import Parameter
 
-from sasgp.cli.arguments import LINE
+from sasgp.cli.arguments import LINE, Metadata
 from sasgp.errors import InputError
 from sasgp.models.settings import (
     InducingSettings,
@@ -101,6 +101,7 @@ class TableOptions:
     only: Several = ()
     id: str | None = None
     missing: Several = ()
+    metadata: Metadata = ()
 
     def kinds(self, names: Sequence[str]) -> dict[str, str]:
         """What the columns of a table with these names hold, as far as it was said."""
@@ -172,6 +173,7 @@ class Request:
             "data": self.data if self.data in NAMES else _absolute(self.data, folder=True),
             "labels": _absolute(self.labels),
             "target": _absolute(self.target),
+            "metadata": [_absolute(name) for name in self.table.metadata],
         }
         options = {field.name: getattr(self.options, field.name) for field in fields(Options)}
         shape = self.options.image_shape
@@ -182,7 +184,14 @@ class Request:
         if self.target is None:
             return self
         typed = _typed()
-        if wrong := sorted(typed & {"labels", "model", "tensorboard", "open"}):
+        latents = {
+            "labels": "labels",
+            "metadata": "columns",
+            "model": "model",
+            "tensorboard": "tensorboard",
+            "open": "open",
+        }
+        if wrong := [option for name, option in latents.items() if name in typed]:
             raise InputError(f"--{wrong[0]} is for models with latents. Leave it out, or leave out --target.")
         fixed: Any = {name: field.default for name, field in SUPERVISED.items() if name not in {*typed, *AS_TYPED}}
         return replace(self, options=replace(self.options, **fixed))
@@ -231,7 +240,8 @@ def _absolute(path: str | None, *, folder: bool = False) -> str | None:
 def _typed() -> set[str]:
     """The names of the options that were typed, even if their value is the default."""
     options = (token[2:].partition("=")[0] for token in LINE if token.startswith("--"))
-    return {name.removeprefix("no-").replace("-", "_") for name in options}
+    names = {name.removeprefix("no-").replace("-", "_") for name in options}
+    return {"metadata" if name == "columns" else name for name in names}  # --columns is no setting of the model
 
 
 def _settings(model: str) -> set[str]:

@@ -86,16 +86,19 @@ def _load(path: Path, *, supervised: bool) -> "tuple[Any, RunFolder]":
     return model, run
 
 
-def load_data(source: str, labels: str | None, model: "SASGP", run: "RunFolder") -> "Dataset":
-    """Data with the columns that the model was trained on, in that order."""
+def load_data(
+    source: str, labels: str | None, model: "SASGP", run: "RunFolder", metadata: Sequence[str] = ()
+) -> "Dataset":
+    """Data with the columns that the model was trained on, in that order, and what else is known about their rows."""
     from sasgp.data import load
     from sasgp.data.rows import check_values
 
     if labels is None and is_source(run, source):
         labels = run.labels  # the same file has its labels in the same place
     if model.columns_ is not None:
-        return load_table(source, labels, model, run)
-    dataset = as_scores(load(source, labels=labels, columns=run.columns, table=False), model.size_factor_, source)
+        return load_table(source, labels, model, run, metadata)
+    dataset = load(source, labels=labels, columns=run.columns, table=False, metadata=metadata)
+    dataset = as_scores(dataset, model.size_factor_, source)
     D, expected = dataset.X.shape[1], model.n_features_in_
     known, there = set(run.columns or ()), set(dataset.columns)
     missing = [name for name in run.columns or () if name not in there]

@@ -83,6 +83,7 @@ def explorer_page(
         labels=embedding.labels,
         columns=_coloured(embedding, dataset),
         rows=embedding.rows,
+        ids=embedding.ids,
         feature_names=None if columns is None or columns[0] == "x0" else columns,  # made-up names say nothing
         image_shape=shape,
         title=name,

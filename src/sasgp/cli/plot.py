@@ -1,6 +1,6 @@
 """`sasgp plot`: a model in figures."""
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +41,7 @@ def plot(
     reconstructions: Annotated[bool, Flag] = False,
     relevance: Annotated[bool, Flag] = False,
     calibration: Annotated[bool, Flag] = False,
+    geometry: Annotated[bool, Flag] = False,
     predicted: Annotated[bool, Flag] = False,
 ) -> None:
     """Draw figures of a model: those that are named, or all of them.
@@ -53,8 +54,7 @@ def plot(
         The folder for latent.png, grid.png, … It is created if it does not exist.
     data
         A named data set, or a file, with the rows to show. By default the points of the run's embedding.csv, and with a
-        target the rows of its predictions.csv.
-        Reconstructions need it, because a model keeps no rows.
+        target the rows of its predictions.csv. Reconstructions need it, because a decoder keeps no rows.
     latent
         The latent space, and the decoder's uncertainty behind it.
     grid
@@ -68,33 +68,34 @@ def plot(
     calibration
         Whether the decoder's intervals hold as many values as they should. Needs --data with rows that the model was
         not trained on. With a target, the held-out rows of the run are used by default.
+    geometry
+        How much the decoder stretches the latent space, and some shortest paths in it.
     predicted
         Predictions against observations, or which classes are taken for which.
     """
-    from sasgp.cli import files
-
     check_labels(labels, data)
     if out.suffix.lower() in IMAGES and not out.is_dir():
         raise InputError(f"--out is a folder, for several figures. Got {out}. Leave out {out.suffix}.")
     flags = {"latent": latent, "grid": grid, "curve": curve, "reconstructions": reconstructions}
-    flags |= {"relevance": relevance, "calibration": calibration, "predicted": predicted}
+    flags |= {"relevance": relevance, "calibration": calibration, "geometry": geometry, "predicted": predicted}
     figures = _of_target(model, data, labels) if has_target(model) else _figures(model, data, labels)
-    asked = _asked(flags, figures, model)
+    show([("", _drawn(figures, flags, model, out))])
+
+
+def _drawn(figures: "dict[str, Callable[[], Figure]]", flags: dict[str, bool], model: Path, out: Path) -> list[Line]:
+    """Write the figures that were named, or all of them. Raises InputError if the model does not have one of them."""
+    from sasgp.cli import files
+
+    asked = {name for name, flag in flags.items() if flag}
+    if wrong := [name for name in flags if name in asked and name not in figures]:
+        there = ", ".join(f"--{name}" for name in flags if name in figures)
+        raise InputError(f"{model} has no figure --{wrong[0]}. It has {there}.")
     with files.folder(out):
-        lines = [
+        return [
             _draw(draw, out / f"{name}.png", must=name in asked)
             for name, draw in figures.items()
             if name in asked or not asked
         ]
-    show([("", lines)])
-
-
-def _asked(flags: dict[str, bool], figures: Container[str], model: Path) -> set[str]:
-    """The figures that were named. Raises InputError if the model does not have one of them."""
-    if wrong := [name for name, flag in flags.items() if flag and name not in figures]:
-        there = ", ".join(f"--{name}" for name in flags if name in figures)
-        raise InputError(f"{model} has no figure --{wrong[0]}. It has {there}.")
-    return {name for name, flag in flags.items() if flag}
 
 
 def _draw(draw: "Callable[[], Figure]", path: Path, *, must: bool) -> Line:
@@ -174,4 +175,5 @@ def _figures(model: Path, data: str | None, labels: str | None) -> "dict[str, Ca
         ),
         "relevance": lambda: plots.relevance(estimator, title=name),
         "calibration": lambda: plots.calibration(calibration_counts(), title=name),
+        "geometry": lambda: plots.geometry(estimator, points.Z, points.labels, title=name),
     }

@@ -69,6 +69,7 @@ def start_of_info(request: "Request", dataset: "Dataset", split: "Split", estima
             "image_shape": None if dataset.image_shape is None else list(dataset.image_shape),
             "columns": list(dataset.columns),
             "labels": asked["labels"],
+            "metadata": asked["metadata"],
             "table": None if estimator.columns_ is None else _found(estimator.columns_),
         },
     }

@@ -286,6 +286,11 @@ class RunFolder:
         return self.info.get("data", {}).get("target")
 
     @property
+    def metadata(self) -> Sequence[str]:
+        """The --columns of training: columns, or paths of tables."""
+        return self.info.get("data", {}).get("metadata") or ()
+
+    @property
     def updates(self) -> Sequence[Mapping[str, Any]]:
         """What `sasgp update` added, in that order: file, rows, date and missed_share of each."""
         updates: Sequence[Mapping[str, Any]] = self.info.get("updates", ())
@@ -329,7 +334,7 @@ def _check_info(info: Any) -> None:
     if not isinstance(info, dict) or not isinstance(info.get("data", {}), dict):
         raise ValueError("it is no mapping")
     data = info.get("data", {})
-    for name, kind in (("image_shape", int), ("columns", str)):
+    for name, kind in (("image_shape", int), ("columns", str), ("metadata", str)):
         entries = data.get(name)
         if not (entries is None or (isinstance(entries, list) and all(type(entry) is kind for entry in entries))):
             raise ValueError(f"{name} is no list of {'numbers' if kind is int else 'names'}")

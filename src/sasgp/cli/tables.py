@@ -1,5 +1,6 @@
 """Tables on the command line: what their columns were taken for, and metrics by column."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,13 +63,15 @@ def show_columns(X: Any, columns: Any) -> None:
     show([(f"Columns ({how})", shown)])
 
 
-def load_table(source: str, labels: str | None, model: "SASGP", run: "RunFolder") -> "Dataset":
+def load_table(
+    source: str, labels: str | None, model: "SASGP", run: "RunFolder", metadata: Sequence[str] = ()
+) -> "Dataset":
     """A table with the columns that the model was trained on, whatever else it has."""
     from sasgp.data import load
 
     columns = model.columns_
     assert columns is not None
-    dataset = load(source, labels=labels, columns=columns.names, table=True)
+    dataset = load(source, labels=labels, columns=columns.names, table=True, metadata=metadata)
     there = set(getattr(dataset.X, "columns", ()))
     if not there:
         raise InputError(

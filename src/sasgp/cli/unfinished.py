@@ -38,7 +38,7 @@ __all__ = [
     "request",
 ]
 
-LISTS = ("kind", "drop", "only", "missing")  # options that take several values
+LISTS = ("kind", "drop", "only", "missing", "metadata")  # options that take several values
 FREE = ("device", "verbose")  # options that do not change the result, so that a resumed run may have others
 FOLDER, INFO, HISTORY, LOCK = "unfinished", "run.json", "history.jsonl", "lock"
 NEW, READY = "update.new", "update"  # folders for the new files of a finished run, while they are written and whole

@@ -72,17 +72,17 @@ class CellFile:
             )
         return text_array([str(value) for value in values])
 
-    def metadata(self, without: str | None = None) -> dict[str, NDArray[Any]]:
-        """Columns of `obs` to colour by, up to ten: those with few different values, then those of numbers.
+    def metadata(self, names: Sequence[str] = (), without: str | None = None) -> dict[str, NDArray[Any]]:
+        """Columns of `obs` by name, or up to ten of them: those with few different values, then those of numbers.
 
-        Columns that cannot be read are left out, because nobody asked for them.
+        Columns that cannot be read are left out if nobody asked for them.
         """
+        if names:
+            return {name: self._column(name) for name in names}
         classes, numbers = {}, {}
         for name in self.label_candidates[:MOST_LOOKED_AT]:
-            with suppress(InputError), opened(self.path) as file:
-                values = _values(part(file, f"obs/{name}", self.path), self.path, self.n_rows)
-                if values.dtype.kind not in "buif":
-                    values = text_array(["missing" if value is None else str(value) for value in values])
+            with suppress(InputError):
+                values = self._column(name)
                 if name == without:
                     continue
                 if values.dtype.kind == "f" or (values.dtype.kind in "iu" and np.ptp(values) >= MOST_LEVELS):
@@ -90,6 +90,14 @@ class CellFile:
                 elif len(np.unique(values)) <= MOST_LEVELS:
                     classes[name] = values
         return dict([*classes.items(), *numbers.items()][:MOST_COLUMNS])
+
+    def _column(self, name: str) -> NDArray[Any]:
+        """A column of `obs`, in which missing text is called so."""
+        with opened(self.path) as file:
+            values = _values(part(file, f"obs/{name}", self.path), self.path, self.n_rows)
+        if values.dtype.kind in "buif":
+            return values
+        return text_array(["missing" if value is None else str(value) for value in values])
 
     def cells(self, only: Sequence[str] | None) -> Cells:
         """X as float32 [N, D] and the names of its genes: `only` those if it has any, or the highly variable ones."""

@@ -43,7 +43,7 @@ class Dataset:
     ids
         Names of the rows [N], such as the barcodes of cells or the paths of images. None if they have none.
     metadata
-        More values [N] to colour the rows by, by name: columns of `obs` in a .h5ad file.
+        What else is known about the rows, [N] values by name: to show and to colour by.
     totals
         Total of each row over all genes of a .h5ad file, [N], if the file holds counts. X then holds these counts.
     notes

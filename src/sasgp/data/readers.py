@@ -10,6 +10,7 @@ import math
 import os
 import zipfile
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from sasgp.data.folders import IMAGE_SUFFIXES, SUBFOLDERS, image_files, read_fol
 from sasgp.data.h5ad import read_h5ad
 from sasgp.data.labels import parse_labels
 from sasgp.data.memory import amount, available
+from sasgp.data.metadata import column_values, split_names, table_metadata
 from sasgp.data.named import NAMES, Dataset, load_named
 from sasgp.data.tables import LABEL_NAMES, TABLE_SUFFIXES, DiskTable, is_frame, is_number, read_table, table_suffix
 from sasgp.errors import InputError
@@ -36,6 +38,7 @@ def load(
     columns: Sequence[str] | None = None,
     table: bool | None = None,
     missing: Sequence[str] = (),
+    metadata: Sequence[str] = (),
 ) -> Dataset:
     """Load a data set by name, from a file, or from a folder of images.
 
@@ -60,6 +63,9 @@ def load(
         becomes an array if it holds numbers of one unit, such as pixels.
     missing
         Codes of missing values in a table besides the usual ones, such as "-999".
+    metadata
+        What else is known about the rows: columns of the file, which are not features then, or columns of `obs`. A
+        table file with one line per row gives all its columns.
 
     Returns
     -------
@@ -67,21 +73,35 @@ def load(
         The data. Missing values are NaN in an array and null in a table.
     """
     if isinstance(source, str) and source in NAMES:
-        if labels is not None:
-            raise InputError(f"'{source}' has its own labels. Leave out labels='{labels}'.", argument="labels")
-        return load_named(source)
+        return _load_named(source, labels, metadata)
     path = Path(source).expanduser()
     if path.is_dir() and image_files(path):
-        return _load_folder(path, None if labels is None else str(labels))
-    _check_file(path, (*_READERS, *TABLE_SUFFIXES), names=NAMES)
+        return _with_files(_load_folder(path, None if labels is None else str(labels)), metadata, path)
+    _check_file(path, (*_READERS, ".h5ad", *TABLE_SUFFIXES), names=NAMES)
     wanted = None if labels is None else str(labels)
     try:
         path.open("rb").close()  # a missing permission is reported here for all types
         if table_suffix(path) in TABLE_SUFFIXES:
-            return _dataset(path, *_read_columns(path, wanted, columns, table, missing))
-        return _dataset(path, *_READERS[path.suffix.lower()](path, wanted, columns))
+            return _dataset(path, *_read_columns(path, wanted, columns, table, missing, metadata))
+        if path.suffix.lower() == ".h5ad":
+            return _dataset(path, *_read_cells(path, wanted, columns, metadata))
+        return _with_files(_dataset(path, *_READERS[path.suffix.lower()](path, wanted)), metadata, path)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def _load_named(name: str, labels: str | Path | None, metadata: Sequence[str]) -> Dataset:
+    if labels is not None:
+        raise InputError(f"'{name}' has its own labels. Leave out labels='{labels}'.", argument="labels")
+    if metadata:
+        raise InputError(f"'{name}' has no columns besides its features. Leave them out.", argument="metadata")
+    return load_named(name)
+
+
+def _with_files(dataset: Dataset, metadata: Sequence[str], path: Path) -> Dataset:
+    """A data set without named columns, with the columns of tables beside it."""
+    _, files = split_names(metadata, (), str(path))
+    return replace(dataset, metadata=table_metadata(files, len(dataset.X), str(path)))
 
 
 def _dataset(
@@ -101,7 +121,7 @@ def _dataset(
 _Read = tuple[Any, NDArray[Any] | None, tuple[str, ...], str | None, dict[str, Any]]
 
 
-def _read_npy(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
+def _read_npy(path: Path, labels: str | None) -> _Read:
     X = _load_npy(path)
     beside = path.with_suffix(".labels.npy")
     labels = str(beside) if labels is None and beside.is_file() else labels
@@ -109,7 +129,7 @@ def _read_npy(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
     return X, y, (), labels, {}
 
 
-def _read_npz(path: Path, labels: str | None, _: Sequence[str] | None) -> _Read:
+def _read_npz(path: Path, labels: str | None) -> _Read:
     if not zipfile.is_zipfile(path):
         raise InputError(f"{path} is damaged or not a .npz file (a zip archive). Save it again with np.savez.")
     try:
@@ -163,31 +183,40 @@ def _unpacked(archive: zipfile.ZipFile, name: str, path: Path) -> NDArray[Any]:
 
 
 def _read_columns(
-    path: Path, labels: str | None, columns: Sequence[str] | None, stays: bool | None, missing: Sequence[str]
+    path: Path,
+    labels: str | None,
+    columns: Sequence[str] | None,
+    stays: bool | None,
+    missing: Sequence[str],
+    metadata: Sequence[str],
 ) -> _Read:
     table = read_table(path, missing=missing)
+    own, files = split_names(metadata, list(table.schema), str(path))
     column = table.guess_label_column(columns or ()) if labels is None else table.find_label_column(labels)
     y = None
     if column is not None:
         y = table.labels(column)
     elif labels is not None:
         y = _label_file(labels, table.n_rows, path, table.label_candidates)
-    notes = {"notes": table.notes}
+    about = column_values(table, own) | table_metadata(files, table.n_rows, str(path))
+    notes = {"notes": table.notes, "metadata": about}
+    left_out = {*own} - {*(columns or ())} | ({column} if column else set())
+    kept = tuple(name for name in table.schema if name not in left_out)
+    if not kept:
+        raise InputError(f"{path} has no column besides the labels. Add columns to train on.")
     if stays is not False:
         from sasgp.data.units import is_array
 
-        kept = tuple(name for name in table.schema if name != column)
-        if not kept:
-            raise InputError(f"{path} has no column besides the labels. Add columns to train on.")
         frame = DiskTable(table, kept, 0, table.n_rows) if table.stays_on_disk else table.frame.select(kept)
         if stays or not is_array(frame):
             return frame, y, kept, column or labels, notes
-    X, names = table.numbers(without=column, only=columns)
+    X, names = table.numbers(without=left_out, only=columns)
     return X, y, names, column or labels, notes
 
 
-def _read_cells(path: Path, labels: str | None, columns: Sequence[str] | None) -> _Read:
+def _read_cells(path: Path, labels: str | None, columns: Sequence[str] | None, metadata: Sequence[str]) -> _Read:
     file = read_h5ad(path)
+    own, files = split_names(metadata, file.label_candidates, str(path))
     column = file.guess_label_column() if labels is None else file.find_label_column(labels)
     y = None
     if column is not None:
@@ -195,7 +224,8 @@ def _read_cells(path: Path, labels: str | None, columns: Sequence[str] | None) -
     elif labels is not None:
         y = _label_file(labels, file.n_rows, path, file.label_candidates)
     cells = file.cells(columns)
-    more = {"ids": file.ids, "metadata": file.metadata(without=column), "totals": cells.totals}
+    about = file.metadata(own, without=column) | table_metadata(files, file.n_rows, str(path))
+    more = {"ids": file.ids, "metadata": about, "totals": cells.totals}
     return cells.X, y, cells.genes, column or labels, more
 
 
@@ -214,7 +244,6 @@ def _load_folder(path: Path, labels: str | None) -> Dataset:
 _READERS = {
     ".npy": _read_npy,
     ".npz": _read_npz,
-    ".h5ad": _read_cells,
 }
 
 

@@ -1,6 +1,6 @@
 """From latents to observations: predict, reconstruct, sample, and the explorer, which decodes in the browser."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -169,6 +169,7 @@ class Decoding(Inference):
         *,
         Z: Any = None,
         columns: Any = None,
+        ids: Iterable[Any] | None = None,
         image_shape: Sequence[int] | None = None,
         title: str = "latent space",
     ) -> Any:
@@ -187,7 +188,10 @@ class Decoding(Inference):
         Z : array-like [N, Q], optional
             Latents of X if they are known, such as `embedding_`. None: `transform(X)`.
         columns : mapping or DataFrame, optional
-            More to colour by, N values each. The columns of X can be chosen as well, unless they are pixels.
+            More about the rows, N values each, to show, to search and to colour by. The columns of X can be chosen as
+            well, unless they are pixels.
+        ids : sequence of N names, optional
+            Names of the rows, to show and to search for.
         image_shape : tuple, optional
             Shape of a row as an image: (H, W), (C, H, W) or (H, W, C). None: that of the model, if it has one;
             otherwise squares of pixels are recognised, unless X is a DataFrame. () means that rows are not images.
@@ -212,6 +216,7 @@ class Decoding(Inference):
             Z=Z,
             labels=labels,
             columns=columns,
+            ids=ids,
             feature_names=None if names is None else [str(name) for name in names],
             image_shape=self.image_shape_ if image_shape is None else image_shape,
             title=title,

@@ -6,13 +6,14 @@ import numpy as np
 from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 
+from sasgp.estimators.geometry import GeometryMethods
 from sasgp.estimators.nearest_rows import NearestRowsMethods
 from sasgp.gp import kernels
 
 __all__ = ["GPEstimator"]
 
 
-class GPEstimator(NearestRowsMethods):
+class GPEstimator(GeometryMethods, NearestRowsMethods):
     """A latent space with a Gaussian process as its decoder."""
 
     @property

@@ -7,13 +7,14 @@
 the style and the scripts of the page, which run as they are written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sasgp.data.palette import MAX_CLASSES
 from sasgp.data.rows import take_rows
 from sasgp.errors import InputError
 from sasgp.evaluation import mean_filled, shown_latents
@@ -40,6 +41,7 @@ def explore(
     labels: Any = None,
     columns: Any = None,
     rows: Array | None = None,
+    ids: Iterable[Any] | None = None,
     feature_names: Sequence[str] | None = None,
     image_shape: Sequence[int] | None = None,
     title: str = "latent space",
@@ -58,10 +60,12 @@ def explore(
     labels
         N labels to colour by. Each of up to 30 classes has its own colour or shape. Other numbers have a scale.
     columns
-        More values to colour by: a mapping or a DataFrame with N values per column. The columns of X can be chosen as
-        well, unless they are pixels.
+        More about the rows: a mapping or a DataFrame with N values per column, to show, to search and to colour by:
+        numbers on a scale, text as classes. The columns of X can be chosen as well, unless they are pixels.
     rows
         N row numbers, for the page and its exports. None counts from 0.
+    ids
+        N names of the rows, such as barcodes or file names, to search for.
     feature_names
         D names. None takes x0, x1, … Columns of a table have their own names.
     image_shape
@@ -77,18 +81,18 @@ def explore(
         found = _table_content(model, X, points, shown, coloured, box)
     else:
         found = _array_content(model, X, points, shown, coloured, box, feature_names, image_shape)
-    return Explorer(
-        {
-            "title": title,
-            "model": type(model).__name__,
-            "n_components": model.n_components_,
-            "n_points": len(points),
-            "Z": pack(points[shown], "float32"),
-            "rows": pack(shown if rows is None else np.asarray(rows)[shown], "int32"),
-            "background": pack_background(model, box),
-            **found,
-        }
-    )
+    about = {
+        "title": title,
+        "model": type(model).__name__,
+        "n_components": model.n_components_,
+        "n_points": len(points),
+        "Z": pack(points[shown], "float32"),
+        "rows": pack(shown if rows is None else np.asarray(rows)[shown], "int32"),
+        "ids": content.ids_of(ids, shown, len(points)),
+        "palette": content.PALETTE,
+        "background": pack_background(model, box),
+    }
+    return Explorer(about | found)
 
 
 def _array_content(
@@ -128,7 +132,7 @@ def _table_content(
         observed = content.Observed(np.empty((0, C)), np.empty((0, model.n_components_)), np.empty(0, np.int64))
     else:
         sample = tables.cells(model, X, len(points))
-        own = tables.colours(model.columns_, sample[shown], content.COLUMN_BYTES, content.MAX_CLASSES)
+        own = tables.colours(model.columns_, sample[shown], content.COLUMN_BYTES, MAX_CLASSES)
         observed = content.Observed.some(sample, points, shown, 8)
     return {
         "n_features": C,

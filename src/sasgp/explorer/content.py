@@ -9,16 +9,20 @@ from numpy.typing import NDArray
 
 from sasgp.data.images import Shades, check_shape, guess_shape, planes
 from sasgp.data.labels import Labels
+from sasgp.data.palette import CLASSES, MAX_CLASSES, NUMBERS, ON_DARK
 from sasgp.data.rows import take_rows
 from sasgp.errors import InputError
-from sasgp.explorer.packing import Kind, Packed, pack
+from sasgp.explorer.packing import Kind, Packed, pack, pack_text, unpack, unpack_text
 
 __all__ = [
+    "PALETTE",
     "Observed",
     "columns_of",
     "feature_columns",
     "feature_names",
+    "ids_of",
     "image_of",
+    "lighter",
     "pack_columns",
     "pack_features",
     "pack_observed",
@@ -29,7 +33,7 @@ __all__ = [
 Array = NDArray[Any]
 
 MAX_POINTS = 100_000
-MAX_CLASSES = 30  # ten colours in three shapes
+PALETTE = {"light": list(CLASSES), "dark": list(ON_DARK), "scale": list(NUMBERS)}
 OBSERVED_BYTES = 4_000_000  # of the rows shown beside what is decoded, before compression
 COLUMN_BYTES = 4_000_000  # of the data's columns to colour by
 
@@ -101,6 +105,16 @@ def columns_of(labels: Any, columns: Any, shown: Array, n: int) -> dict[str, Arr
     return {name: values[shown] for name, values in found.items()}
 
 
+def ids_of(ids: Any, shown: Array, n: int) -> Packed | None:
+    """Names of the shown points, if they have any."""
+    if ids is None:
+        return None
+    names = list(ids)
+    if len(names) != n:
+        raise InputError(f"ids must have one name for each of the {n} points. Got {len(names)}.", argument="ids")
+    return pack_text([str(names[i]) for i in shown])
+
+
 def pack_columns(columns: Mapping[str, Array], own: Mapping[str, Packed]) -> list[Packed]:
     """Columns to colour by, and then the data's own, which are packed already. Names that both have are marked."""
     marked = [column | {"name": f"{name} (data)" if name in columns else name} for name, column in own.items()]
@@ -108,14 +122,29 @@ def pack_columns(columns: Mapping[str, Array], own: Mapping[str, Packed]) -> lis
 
 
 def _pack_column(name: str, values: Array) -> Packed:
+    if values.dtype.kind == "M":
+        return _pack_dates(name, values)
     labels = Labels.from_array(values, len(values), MAX_CLASSES)
     if labels.values is None:
-        packed = {"name": name, "classes": list(labels.names), "others": int(labels.has_others)}
-        return packed | {"codes": pack(labels.index, "uint8")}
+        packed: Packed = {"name": name, "classes": list(labels.names), "others": int(labels.has_others)}
+        packed["codes"] = pack(labels.index, "uint8")
+        if labels.has_others:  # for the search, tooltips and exports, where no value is one of many
+            levels, cells = np.unique(values.astype(np.str_), return_inverse=True)
+            packed |= {"levels": pack_text(levels.tolist()), "cells": pack(cells, "int32")}
+        return packed
     finite = np.where(np.isfinite(labels.values), labels.values, np.nan)
     known = finite[~np.isnan(finite)]
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
     return {"name": name, "low": low, "high": high, "values": pack(finite, "float32")}
+
+
+def _pack_dates(name: str, values: Array) -> Packed:
+    """Dates as seconds since 1970, which the page writes as dates again."""
+    seconds = (values - np.datetime64(0, "s")) / np.timedelta64(1, "s")
+    known = seconds[~np.isnan(seconds)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+    unit = "date" if not (known % 86400).any() else "datetime"
+    return {"name": name, "low": low, "high": high, "unit": unit, "values": pack(seconds, "float64")}
 
 
 @dataclass(frozen=True)
@@ -151,3 +180,28 @@ def feature_columns(X: Array, rows: Array, names: Sequence[str]) -> dict[str, Pa
     most = COLUMN_BYTES // (4 * len(rows))
     values = take_rows(X, rows)[:, :most].astype(np.float64)
     return {name: _pack_column(name, values[:, d]) for d, name in enumerate(names[:most])}
+
+
+def lighter(page: Packed, n: int) -> Packed:
+    """The content of a page with n of its points, and without rows."""
+    count, Q = page["Z"]["shape"]
+    some = np.sort(np.random.default_rng(0).permutation(count)[:n])
+
+    def part(packed: Packed) -> Packed:
+        return pack(unpack(packed)[some], packed["kind"])
+
+    columns = [
+        column | {name: part(column[name]) for name in ("codes", "values", "cells") if name in column}
+        for column in page["columns"]
+    ]
+    ids = page["ids"] and pack_text([names[i] for names in [unpack_text(page["ids"])] for i in some])
+    D = page["n_features"]
+    nothing = Observed(np.empty((0, D)), np.empty((0, Q)), np.empty(0, np.int64))
+    observed = pack_observed(nothing, page["image"])
+    return page | {
+        "Z": part(page["Z"]),
+        "rows": part(page["rows"]),
+        "ids": ids,
+        "columns": columns,
+        "observed": observed,
+    }

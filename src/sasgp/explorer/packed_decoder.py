@@ -8,6 +8,7 @@ bytes, so they are rounded: the error in mean and standard deviation is measured
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sasgp.errors import InputError
 from sasgp.evaluation import decode_grid
 from sasgp.explorer.kernel import tree
 from sasgp.explorer.packing import Kind, Packed, pack, unpack
@@ -72,10 +74,30 @@ def pack_decoder(model: "Decoder", box: Box, ranges: Array, tolerance: float = T
 
 
 def pack_background(model: "Decoder", box: Box) -> Packed:
-    """The background: predictive standard deviations on a grid of the first two dimensions, with the others at 0."""
+    """The background: predictive standard deviations on a grid of the first two dimensions, with the others at 0.
+
+    If the model has a metric, also the logarithm to base 10 of its volume element. The browser can compute both, but it
+    is slower.
+    """
     cells = BACKGROUND_CELLS[min(2, model.n_components_)]
-    sd = np.concatenate([std.mean(1) for _, std in decode_grid(model, box.steps(cells))])
-    return {"n": cells[0], "lines": cells[1], "axes": box.axes(), "sd": pack(sd, "float32")}
+    steps = box.steps(cells)
+    sd = np.concatenate([std.mean(1) for _, std in decode_grid(model, steps)])
+    volume = _volume(model, steps)
+    packed = {"n": cells[0], "lines": cells[1], "axes": box.axes(), "sd": pack(sd, "float32")}
+    return packed | {"volume": None if volume is None else pack(volume, "float32")}
+
+
+def _volume(model: "Decoder", steps: Sequence[Array]) -> Array | None:
+    """log₁₀ √det G on a grid, or None if the decoder has no metric, as a network or a kernel without derivatives."""
+    if not hasattr(model, "volume"):
+        return None
+    points = np.stack(np.meshgrid(*steps, indexing="xy"), axis=-1).reshape(-1, len(steps))
+    Z = np.zeros((len(points), model.n_components_))
+    Z[:, : len(steps)] = points
+    with suppress(InputError):
+        found = np.asarray(model.volume(Z), dtype=np.float64)
+        return np.log10(np.maximum(found, np.finfo(np.float32).tiny))
+    return None
 
 
 def _probes(Z: torch.Tensor, box: Box) -> torch.Tensor:

@@ -8,14 +8,16 @@ known before it is written.
 """
 
 import base64
+import json
 import math
 import zlib
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Kind", "Packed", "pack", "unpack"]
+__all__ = ["Kind", "Packed", "pack", "pack_text", "unpack", "unpack_text"]
 
 Array = NDArray[Any]
 Kind = Literal["uint8", "int16", "int32", "float32", "float64"]
@@ -35,7 +37,23 @@ def pack(array: Array, kind: Kind) -> Packed:
     raw = np.ascontiguousarray(array, dtype=np.dtype(kind).newbyteorder("<"))
     # All first bytes, then all second bytes, …: the bytes of the exponents are similar, and compress well together
     planes = raw.view(np.uint8).reshape(-1, raw.itemsize).T
-    return packed | {"data": base64.b64encode(zlib.compress(planes.tobytes(), 6)).decode()}
+    return packed | {"data": _compressed(planes.tobytes())}
+
+
+def pack_text(names: Sequence[str]) -> Packed:
+    """A list of text as JSON, compressed."""
+    text = json.dumps(list(names), ensure_ascii=False, separators=(",", ":"))
+    return {"kind": "text", "data": _compressed(text.encode("utf-8", "replace"))}
+
+
+def unpack_text(packed: Packed) -> list[str]:
+    """The list of text as the browser reads it."""
+    found: list[str] = json.loads(zlib.decompress(base64.b64decode(packed["data"])))
+    return found
+
+
+def _compressed(raw: bytes) -> str:
+    return base64.b64encode(zlib.compress(raw, 6)).decode()
 
 
 def unpack(packed: Packed) -> Array:

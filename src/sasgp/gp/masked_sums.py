@@ -184,6 +184,16 @@ class PatternPosterior(Posterior):
         c_f = torch.stack([left + (A @ root.T).square().sum(1) for root in self.roots], 1)  # [B, G]
         return mean, c_f[:, 0] if len(self.roots) == 1 else c_f[:, self.group]
 
+    def knowledge(self) -> Tensor:
+        # Σ_g w_g L⁻ᵀ (I − L_B⁻ᵀ L_B⁻¹) L⁻¹, where w_g = Σ_d s_d² over the features of a group
+        scales = self.scales.square().expand(len(self.mean))
+        w = scales.new_zeros(len(self.roots)).index_add(0, self.group, scales)  # [G]
+        known = -torch.einsum("g,gij,gik->jk", w, self.roots, self.roots)
+        known.diagonal().add_(w.sum())
+        values, U = torch.linalg.eigh(known)
+        root = values.clamp_min(0).sqrt()[:, None] * (U.T @ self.L_inv)
+        return root.T @ root
+
     @property
     def _width(self) -> int:
         return super()._width if len(self.roots) == 1 else len(self.mean)

@@ -193,6 +193,15 @@ class Posterior(GaussianProcess):
         # Rounding may make the explained variance exceed k_**
         return mean, (self.kernel(Z, diag=True) - explained).clamp_min(0)  # [B, D], [B]
 
+    @property
+    def total_scale(self) -> Tensor:
+        """Σ_d s_d² over all features, []."""
+        return len(self.mean) * self.scales.square().mean()
+
+    def knowledge(self) -> Tensor:
+        """C = Σ_d s_d² T_dᵀT_d [M, M], with which Σ_d cov(f_d(z), f_d(z')) = Σ_d s_d² k(z,z') − k(z,Z) C k(Z,z')."""
+        return self.total_scale * (self.root.T @ self.root)
+
     @torch.no_grad()
     def sample(self, Z: Tensor, generator: torch.Generator, *, noise: bool = True) -> Tensor:
         """Draw [M, D] jointly at the given z: one function per feature, with or without observation noise.

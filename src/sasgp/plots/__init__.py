@@ -10,6 +10,7 @@
     plots.relevance(model).savefig("relevance.png")
     plots.calibration(metrics.pit_counts(X, mean, std**2)).savefig("calibration.png")
     plots.evidence_curve(model.evidence_curve(X)).savefig("evidence.png")
+    plots.geometry(model, labels=y).savefig("geometry.png")
 
     mean, low, high = regressor.predict(X, return_interval=0.9)
     plots.predicted(y, mean, low, high).savefig("predicted.png")
@@ -25,6 +26,7 @@ figure has to be closed. Only scikit-learn's display of partial dependence impor
 from sasgp.plots.calibration import calibration
 from sasgp.plots.dependence import partial_dependence
 from sasgp.plots.evidence import evidence_curve
+from sasgp.plots.geometry import geometry
 from sasgp.plots.latent import decoded_grid, latent_space, latent_with_images
 from sasgp.plots.regression import confusion, input_relevance, predicted, reliability
 from sasgp.plots.rows import contact_sheet, reconstructions
@@ -36,6 +38,7 @@ __all__ = [
     "contact_sheet",
     "decoded_grid",
     "evidence_curve",
+    "geometry",
     "input_relevance",
     "latent_space",
     "latent_with_images",

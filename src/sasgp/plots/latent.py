@@ -12,12 +12,12 @@ from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 
 from sasgp.data.labels import shorten
+from sasgp.data.palette import MAX_CLASSES
 from sasgp.errors import InputError
 from sasgp.evaluation import decode_grid, shown_latents
 from sasgp.plots.style import (
     INK,
     MARKERS,
-    MAX_CLASSES,
     PALETTE,
     PICTURE_SIZE,
     UNCERTAINTY,
@@ -34,7 +34,17 @@ from sasgp.plots.tables import column_maps
 if TYPE_CHECKING:
     from sasgp.estimators.protocol import Decoder
 
-__all__ = ["View", "decoded_grid", "latent_space", "latent_with_images"]
+__all__ = [
+    "GRID",
+    "View",
+    "axis_name",
+    "decoded_grid",
+    "draw_legend",
+    "draw_points",
+    "latent_space",
+    "latent_with_images",
+    "view_of",
+]
 
 Array = NDArray[Any]
 
@@ -59,7 +69,7 @@ def latent_space(
     Z
         Latents [N, Q]. None draws those of the training rows.
     labels
-        N labels. Each of up to 20 classes has its own colour or marker; with more named classes, only the 19 most
+        N labels. Each of up to 30 classes has its own colour or marker; with more named classes, only the 29 most
         frequent ones do. Other numbers are shown by a colour scale.
     axes
         The two latent dimensions to show. For the uncertainty, the other dimensions are 0. A one-dimensional space is
@@ -71,7 +81,7 @@ def latent_space(
     -------
     Figure
     """
-    view = _view(model, Z, axes)
+    view = view_of(model, Z, axes)
     known = ColouredLabels.from_array(labels, len(view.Z), MAX_CLASSES)
     size = (PICTURE_SIZE + known.legend_width, PICTURE_SIZE) if view.is_plane else (1.4 * PICTURE_SIZE, 3.2)
     figure = Figure(figsize=size, layout="constrained")
@@ -111,7 +121,7 @@ def decoded_grid(
     -------
     Figure
     """
-    view = _view(model, Z, axes)
+    view = view_of(model, Z, axes)
     if model.columns_ is not None:
         return titled(column_maps(model, view), title)
     height = PICTURE_SIZE if view.is_plane else PICTURE_SIZE / n + 0.8
@@ -141,7 +151,7 @@ def latent_with_images(
     -------
     Figure
     """
-    view = _view(model, Z, axes)
+    view = view_of(model, Z, axes)
     known = ColouredLabels.from_array(labels, len(view.Z), MAX_CLASSES)
     if view.is_plane:
         figure = Figure(figsize=(2 * PICTURE_SIZE + known.legend_width, PICTURE_SIZE), layout="constrained")
@@ -192,7 +202,8 @@ class View:
         return decode_grid(model, [self.ticks(axis, n) for axis in range(len(self.dims))], self.dims)
 
 
-def _view(model: "Decoder", Z: ArrayLike | None, axes: tuple[int, int]) -> View:
+def view_of(model: "Decoder", Z: ArrayLike | None, axes: tuple[int, int]) -> View:
+    """The part of the latent space around latents Z, or around those of the training rows."""
     Q = model.n_components_
     points = shown_latents(model, Z)
     dims = (0,) if Q == 1 else tuple(int(axis) for axis in axes)
@@ -222,25 +233,25 @@ def _draw_latent(axes: Axes, model: "Decoder", view: View, labels: ColouredLabel
         interpolation="bilinear",
         zorder=0,
     )
-    _draw_points(axes, points, labels)
-    axes.set(xlim=view.limits(0), ylim=vertical, xlabel=_axis_name(view, 0))
+    draw_points(axes, points, labels)
+    axes.set(xlim=view.limits(0), ylim=vertical, xlabel=axis_name(view, 0))
     plain(axes)
     # Small and below the left corner, where it does not take space from the picture
     below = -0.115 if view.is_plane else -0.3
     colour_bar(axes, background, "predictive standard deviation", (0, below, 0.3, 0.018 if view.is_plane else 0.045))
     if view.is_plane:
-        axes.set_ylabel(_axis_name(view, 1))
+        axes.set_ylabel(axis_name(view, 1))
         if labels.values is not None:
             colour_bar(axes, labels.scale, "label", (1.03, 0.55, 0.025, 0.45))
         elif labels.names:
-            _legend(axes, labels)
+            draw_legend(axes, labels)
     elif labels.values is not None:
         axes.set_ylabel("label")
     else:
         axes.set_yticks(range(len(labels.names)), [literal(shorten(name)) for name in labels.names])
 
 
-def _draw_points(axes: Axes, points: Array, labels: ColouredLabels) -> None:
+def draw_points(axes: Axes, points: Array, labels: ColouredLabels) -> None:
     """One scatter per marker. Points are drawn in random order, so that the last class does not cover the others."""
     n = len(points)
     order = np.random.default_rng(0).permutation(n)
@@ -261,7 +272,8 @@ def _draw_points(axes: Axes, points: Array, labels: ColouredLabels) -> None:
         )
 
 
-def _legend(axes: Axes, labels: ColouredLabels) -> None:
+def draw_legend(axes: Axes, labels: ColouredLabels) -> None:
+    """The classes, to the right of the axes."""
     entries = [
         Line2D([], [], ls="", ms=6, marker=MARKERS[i // len(PALETTE)], color=labels.colour(i), label=name)
         for i, name in enumerate(map(literal, map(shorten, labels.names)))
@@ -299,9 +311,9 @@ def _draw_tiles(axes: Axes, model: "Decoder", view: View, image_shape: Sequence[
         interpolation="bilinear",
     )
     axes.set_box_aspect(tiles.shape[2] / tiles.shape[3] * len(tiles) / n)
-    axes.set_xlabel(_axis_name(view, 0))
+    axes.set_xlabel(axis_name(view, 0))
     if view.is_plane:
-        axes.set_ylabel(_axis_name(view, 1))
+        axes.set_ylabel(axis_name(view, 1))
     else:
         axes.set_yticks([])
     plain(axes)
@@ -312,6 +324,7 @@ def _range(std: Array) -> float:
     return max(float(np.ptp(std)), 0.2 * float(std.max()))
 
 
-def _axis_name(view: View, axis: int) -> str:
+def axis_name(view: View, axis: int) -> str:
+    """What is written at an axis: the latent dimension."""
     name = f"$z_{{{view.dims[axis]}}}$"
     return name + "   (other dimensions at 0)" * (axis == 0 and view.n_components > 2)

@@ -13,18 +13,15 @@ from numpy.typing import NDArray
 
 from sasgp.data.images import as_images
 from sasgp.data.labels import Labels, shorten
+from sasgp.data.palette import CLASSES, N_SHAPES
 
 __all__ = ["ColouredLabels", "Pictures", "colour_bar", "gridded", "literal", "mosaic", "plain", "titled"]
 
 Array = NDArray[Any]
 
-# Paul Tol's "muted" scheme, which is safe for colour-blind readers, with the orange of his "vibrant" scheme as the
-# tenth colour. The background is grey, so his grey is left out.
-PALETTE = (
-    "#332288", "#88CCEE", "#117733", "#DDCC77", "#CC6677", "#AA4499", "#44AA99", "#882255", "#999933", "#EE7733",
-)  # fmt: skip
-MARKERS = ("o", "^")  # classes 11 to 20 repeat the colours with another marker
-MAX_CLASSES = len(PALETTE) * len(MARKERS)
+PALETTE = CLASSES
+MARKERS = ("o", "^", "D")  # each repeats the colours
+assert len(MARKERS) == N_SHAPES
 UNLABELLED = "#4477AA"
 OTHERS = "#777777"
 UNCERTAINTY = LinearSegmentedColormap.from_list("uncertainty", ["#ffffff", "#9a9a9a"])  # white is certain

@@ -4,7 +4,7 @@ import csv
 import json
 import math
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -190,12 +190,12 @@ class TableFile:
         return values.to_numpy()
 
     def numbers(
-        self, *, without: str | None, only: Sequence[str] | None = None
+        self, *, without: Collection[str], only: Sequence[str] | None = None
     ) -> tuple[NDArray[Any], tuple[str, ...]]:
-        """All columns except the labels, as X [N, D] and their names, or `only` some if the file names all of those."""
+        """All columns except some, as X [N, D] and their names, or `only` some if the file names all of those."""
         import polars as pl
 
-        frame = self.frame.drop(without) if without else self.frame
+        frame = self.frame.drop(without)
         if only is not None and self.has_header and set(only) <= set(frame.columns):
             frame = frame.select(only)
         other = {
@@ -204,7 +204,7 @@ class TableFile:
             if not (dtype.is_numeric() or dtype in (pl.Boolean, pl.Null))
         }
         if other:
-            raise self._not_numbers(other, may_be_labels=without is None)
+            raise self._not_numbers(other, may_be_labels=not without)
         if not frame.width:
             raise InputError(f"{self.path} has no column besides the labels. Add columns of numbers.")
         # Text files become float64. A Parquet file keeps its types if numpy has them.

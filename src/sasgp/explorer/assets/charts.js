@@ -19,7 +19,7 @@ function drawImage(canvas, row, image) {
       picture.data[4 * i + c] = invert && c < 3 ? 255 - shade : shade; // clamped by its type
     }
   }
-  canvas.getContext("2d").putImageData(picture, 0, 0);
+  canvas.getContext("2d", { willReadFrequently: true }).putImageData(picture, 0, 0); // faster for small pictures
 }
 
 // One line per feature: ±2 sd as a band, the mean as a dot, the nearest observation as a ring, on the feature's own

@@ -1,15 +1,8 @@
-// Colours: six of Okabe and Ito's, which colour-blind readers can tell apart and which are visible on white, and four
-// more that differ from them. With three shapes, ten colours make thirty classes.
+// Colours: those of the pictures, from `sasgp/data/palette.py`. With three shapes, ten colours make thirty classes.
 
-const PALETTE = [
-  "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#332288", "#882255", "#8DB600", "#7A5C3E",
-];
-const DARK_PALETTE = [
-  "#3D9BE0", "#E69F00", "#1FBF92", "#F0732A", "#DD93BC", "#9AD8FA", "#9585F0", "#C75B84", "#C6DC5A", "#B89B7A",
-];
-const SHAPES = ["circle", "triangle-up", "diamond"];
+const COLOURS = { light: [], dark: [], scale: [] }; // read from the page; the scale as [r, g, b]
 const OTHERS = "#808080";
-const CIVIDIS = ["#00224E", "#123570", "#3B496C", "#575D6D", "#707173", "#8A8678", "#A59C74", "#C3B369", "#E1CC55", "#FEE838"];
+const SHAPES = 3; // circle, triangle, diamond
 
 const darkQuery = matchMedia("(prefers-color-scheme: dark)");
 
@@ -26,17 +19,31 @@ function ink(name) {
 function classColour(column, code) {
   if (!column || !column.classes) return ink("accent");
   if (code >= column.classes.length - column.others) return OTHERS; // rare or missing
-  return (isDark() ? DARK_PALETTE : PALETTE)[code % PALETTE.length];
+  const palette = COLOURS[isDark() ? "dark" : "light"];
+  return palette[code % palette.length];
 }
 
+// 0, 1 or 2
 function classShape(code) {
-  return SHAPES[Math.floor(code / PALETTE.length) % SHAPES.length];
+  return Math.floor(code / COLOURS.light.length) % SHAPES;
+}
+
+// #rrggbb as [r, g, b]
+function rgb(hex) {
+  return [1, 3, 5].map((from) => parseInt(hex.slice(from, from + 2), 16));
 }
 
 // The colour [r, g, b] of a number between 0 and 1
-function cividis(t) {
-  const place = Math.min(Math.max(t, 0), 1) * (CIVIDIS.length - 1);
-  const cell = Math.min(Math.floor(place), CIVIDIS.length - 2);
-  const channel = (i, from) => parseInt(CIVIDIS[i].slice(from, from + 2), 16);
-  return [1, 3, 5].map((from) => channel(cell, from) + (place - cell) * (channel(cell + 1, from) - channel(cell, from)));
+function shade(t) {
+  const { scale } = COLOURS;
+  const place = Math.min(Math.max(t, 0), 1) * (scale.length - 1);
+  const cell = Math.min(Math.floor(place), scale.length - 2);
+  const [low, high] = [scale[cell], scale[cell + 1]];
+  return low.map((v, c) => v + (place - cell) * (high[c] - v));
+}
+
+// This share of one colour in another
+function mixed(colour, other, share) {
+  const [a, b] = [rgb(colour), rgb(other)];
+  return `rgb(${a.map((v, c) => Math.round(share * v + (1 - share) * b[c])).join()})`;
 }

@@ -7,20 +7,21 @@ function connect(app) {
   on("zoom-out", "click", () => app.plot.zoom(1 / 0.7));
   on("reset", "click", () => app.plot.reset());
   on("draw", "click", () => app.drawSamples());
-  on("route", "change", () => app.makePath());
-  on("frames", "input", () => app.makePath());
-  on("forget", "click", () => app.forgetPath());
+  on("route", "change", () => app.path.make());
+  on("frames", "input", () => app.path.make());
+  on("forget", "click", () => app.path.forget());
   on("png", "click", () => $("strip").toBlob((blob) => app.save(blob, "path.png"), "image/png"));
-  on("csv", "click", () => app.save(new Blob([app.csv()], { type: "text/csv" }), "selection.csv"));
-  on("deselect", "click", () => app.deselect());
-  on("select-view", "click", () => {
-    const rows = app.plot.rowsInView();
-    app.plot.mark(rows);
-    app.select(rows);
-  });
+  on("csv", "click", () => app.save(new Blob([app.selection.csv()], { type: "text/csv" }), "selection.csv"));
+  on("deselect", "click", () => app.selection.change([]));
+  on("select-view", "click", () => app.selection.change(app.plot.rowsInView()));
+  const keep = () => {
+    app.selection.keep($("name").value.trim() || `selection ${app.selection.kept.length + 1}`);
+    $("name").value = "";
+  };
+  on("keep-it", "click", keep);
+  on("name", "keydown", (event) => event.key === "Enter" && keep());
   on("strip", "click", (event) => {
-    const { left, width } = app.path.cells;
-    const z = app.path.points[Math.floor((event.offsetX - left) / width)];
+    const z = app.path.pointAt(event.offsetX);
     if (!z) return;
     app.z.set(z);
     app.show();
@@ -31,15 +32,52 @@ function connect(app) {
   });
   darkQuery.addEventListener("change", () => app.recolour());
   showTheme();
-  $("colour-label").hidden = app.columns.length < 2;
-  $("colour").append(...app.columns.map((column, i) => element("option", { value: i, textContent: column.name })));
-  on("colour", "change", async () => {
-    app.column = app.columns[Number($("colour").value)];
-    app.plot.hidden.clear();
-    app.select([]);
-    app.setRanges();
-    await app.recolour();
+  new Picker($("search"), $("hits"), (text) => searchHits(app, text));
+  new Picker($("colour"), $("colours"), (text) => colourHits(app, text), { rest: () => app.column?.name ?? "" });
+  $("colour-box").hidden = app.columns.length + app.decodedFeatures.length < 2;
+  $("link").hidden = location.protocol === "about:"; // a page inside of a notebook has no address
+  on("link", "click", () => copyLink(app));
+  addEventListener("hashchange", () => location.reload());
+  addEventListener("keydown", (event) => {
+    if (event.key !== "/" || /^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement?.tagName)) return;
+    event.preventDefault();
+    $("search").focus();
   });
+  connectLook(app);
+}
+
+// How points and background are drawn
+function connectLook(app) {
+  $("options").addEventListener("click", () => {
+    $("look").hidden = !$("look").hidden;
+    $("options").setAttribute("aria-expanded", String(!$("look").hidden));
+  });
+  if (!app.geometry) {
+    for (const option of [$("background").options[1], $("route").options[0]]) option.disabled = true;
+    $("route").value = "certain";
+  }
+  $("fade-label").hidden = app.Q < 3 || app.decoder instanceof GridDecoder;
+  for (const id of ["labels", "contours"]) $(id).parentElement.hidden = app.Q === 1;
+  const changes = {
+    size: (node) => Number(node.value), opacity: (node) => Number(node.value), labels: (node) => node.checked,
+    contours: (node) => node.checked, fade: (node) => node.checked, background: (node) => node.value,
+  };
+  for (const [name, read] of Object.entries(changes)) {
+    $(name).addEventListener(name === "size" || name === "opacity" ? "input" : "change", () => {
+      app.look[name] = read($(name));
+      showLook(app);
+      app.plot.draw();
+    });
+  }
+  showLook(app);
+}
+
+function showLook(app) {
+  const { look } = app;
+  for (const name of ["size", "opacity", "background"]) $(name).value = look[name];
+  for (const name of ["labels", "contours", "fade"]) $(name).checked = look[name];
+  app.plot.stopped();
+  showScale(app);
 }
 
 function makeChart(app) {
@@ -122,18 +160,13 @@ function makeLegend(app) {
   if (!column) return legend.replaceChildren();
   if (!column.classes) {
     const ramp = element("span", { className: "ramp" });
-    ramp.style.background = `linear-gradient(90deg, ${CIVIDIS.join()})`;
+    ramp.style.background = `linear-gradient(90deg, ${COLOURS.scale.map((colour) => `rgb(${colour})`).join()})`;
     return legend.replaceChildren(element("span", {}, `${column.name} `, scaleText(column.low, column), ramp, scaleText(column.high, column)));
   }
-  const draw = { circle: "M6 1A5 5 0 1 0 6 11A5 5 0 1 0 6 1Z", "triangle-up": "M6 1L11.5 11H.5Z", diamond: "M6 0L12 6L6 12L0 6Z" };
+  const draw = ["M6 1A5 5 0 1 0 6 11A5 5 0 1 0 6 1Z", "M6 1L11.5 11H.5Z", "M6 0L12 6L6 12L0 6Z"];
   legend.replaceChildren(...column.classes.map((name, code) => {
-    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
-    svg.setAttribute("viewBox", "0 0 12 12");
-    svg.setAttribute("aria-hidden", "true");
-    path.setAttribute("d", draw[classShape(code)]);
-    path.setAttribute("fill", classColour(column, code));
-    svg.append(path);
+    const path = shape("path", { d: draw[classShape(code)], fill: classColour(column, code) });
+    const svg = shape("svg", { viewBox: "0 0 12 12", "aria-hidden": "true" }, path);
     const button = element("button", { type: "button", title: name }, svg, element("span", { className: "name", textContent: name }));
     button.setAttribute("aria-pressed", String(!app.plot.hidden.has(code)));
     button.addEventListener("click", (event) => {

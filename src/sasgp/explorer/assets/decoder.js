@@ -1,5 +1,5 @@
 // The decoder: what `predict` returns at z, from the same numbers. Both kinds have the same methods:
-//   decode(z) → { mean, sds, smooth: Float64Array [D], sd }        sd(z) → number
+//   decode(z) → { mean, sds, smooth: Float64Array [D], sd }        sd(z) → number        feature(z, d) → the mean of one
 // `sds` are the standard deviations of the features with noise, `smooth` without it; `sd` is the mean of `sds`.
 // `varies` says whether features differ by more than constant factors.
 
@@ -142,6 +142,15 @@ class ExactDecoder extends Decoder {
     return this.local ? average(this.deviations(z, c)) : this.unit * Math.sqrt(c + this.noise);
   }
 
+  // m_d alone
+  feature(z, d) {
+    const n = this.covariances(z);
+    const D = this.mean.length;
+    let value = this.mean[d];
+    for (let a = 0; a < n; a++) value += this.k[this.near[a]] * this.alpha[this.near[a] * D + d];
+    return value;
+  }
+
   // m = mean + k_S α
   decode(z) {
     const n = this.covariances(z);
@@ -187,6 +196,11 @@ class GridDecoder extends Decoder {
 
   sd(z) {
     return this.corners(z).reduce((total, [at, weight]) => total + weight * this.sdAt[at], 0);
+  }
+
+  feature(z, d) {
+    const D = this.centre.length;
+    return this.corners(z).reduce((total, [at, weight]) => total + weight * this.means[at * D + d], this.centre[d]);
   }
 
   decode(z) {

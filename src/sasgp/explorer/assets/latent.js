@@ -1,47 +1,26 @@
-// The latent space: points over the decoder's standard deviation, drawn by Plotly. Whatever moves with the pointer is in
-// an overlay, so that hovering redraws nothing else.
+// The latent space: points over a background, with the axes around them. Whatever moves with the pointer is in an overlay,
+// so that hovering redraws nothing else.
 
-const SLICE = 8; // milliseconds of computing before the browser may handle input
-const COARSE = 32; // cells along each axis of the first, coarse background
-const FINE = 80;
-const PATIENCE = 6000; // milliseconds that the fine background may take
-const SVG_POINTS = 4000; // points drawn without WebGL, at most
-
-function hasWebGL() {
-  try {
-    const canvas = document.createElement("canvas");
-    return Boolean(canvas.getContext("webgl2") || canvas.getContext("webgl"));
-  } catch {
-    return false;
-  }
-}
-
-// Standard deviations on a grid in the plane shown, computed in time slices. Null if no longer wanted.
-async function computeGrid(decoder, pointAt, axes, n, lines, wanted) {
-  const sd = new Float32Array(n * lines);
-  let rest = performance.now() + SLICE;
-  for (let i = 0; i < sd.length; i++) {
-    const at = ([low, high], place, count) => low + ((high - low) * place) / Math.max(1, count - 1);
-    sd[i] = decoder.sd(pointAt(at(axes[0], i % n, n), lines > 1 ? at(axes[1], Math.floor(i / n), lines) : 0));
-    if (performance.now() > rest) {
-      await new Promise((resume) => setTimeout(resume));
-      if (!wanted()) return null;
-      rest = performance.now() + SLICE;
-    }
-  }
-  return { n, lines, axes: axes.map((axis) => [...axis]), sd };
-}
+const MARGIN = { left: 44, right: 6, top: 6, bottom: 34 }; // pixels, for the axes
+const FLUID = 25; // milliseconds that the points may take in a frame while the view moves
+const REACH = 9; // pixels from the pointer to the point whose values are shown
 
 class LatentPlot {
   constructor(app) {
     this.app = app;
-    this.div = document.getElementById("plot");
-    this.overlay = document.getElementById("overlay");
-    this.webgl = hasWebGL();
-    this.hidden = new Set();
-    this.background = app.background;
-    this.backgroundKey = this.slice();
-    this.version = 0;
+    for (const id of ["stage", "area", "ticks", "fog", "drawing", "overlay"]) this[`${id === "fog" ? "fogCanvas" : id}`] = $(id);
+    this.points = WebGLPoints.on($("points"));
+    this.webgl = Boolean(this.points);
+    this.points ??= new CanvasPoints($("points"));
+    this.hidden = new Set(); // codes of classes
+    this.viewport = new Viewport(app.Q === 1);
+    this.order = shuffled(app.n);
+    this.fogs = { sd: new Fog(this, (z) => app.decoder.sd(z), app.sdGrid) };
+    if (app.geometry) this.fogs.volume = new Fog(this, (z) => Math.log10(app.geometry.volume(z)), app.volumeGrid, decades);
+    this.density = new Density(this);
+    this.tooltip = new Tooltip(app);
+    this.share = null; // of the points that are drawn while the view moves
+    this.rest = null;
   }
 
   // The plane of the latent space that is shown. A background belongs to one plane
@@ -62,73 +41,159 @@ class LatentPlot {
   x(i) { return this.app.Z[i * this.app.Q + this.app.axes[0]]; }
   y(i) { return this.app.Q > 1 ? this.app.Z[i * this.app.Q + this.app.axes[1]] : this.app.heights[i]; }
 
-  // Points in groups that are drawn in the same way: { code, index }
-  groups() {
-    const { column, n } = this.app;
-    const step = this.webgl ? 1 : Math.max(1, Math.ceil(n / SVG_POINTS));
-    const groups = Array.from({ length: column?.classes?.length || (column ? 2 : 1) }, (_, code) => ({ code, index: [] }));
-    for (let i = 0; i < n; i += step) {
-      groups[column?.classes ? column.codes[i] : column && Number.isNaN(column.values[i]) ? 1 : 0].index.push(i);
+  // The place of a point of the latent space in the plane, in pixels
+  screen(z) { return this.toScreen(z[this.app.axes[0]], this.app.Q > 1 ? z[this.app.axes[1]] : this.app.plane()[1]); }
+
+  // The class of a point. Numbers have two: known and missing
+  code(i) {
+    const { column } = this.app;
+    return column?.classes ? column.codes[i] : column && Number.isNaN(column.values[i]) ? 1 : 0;
+  }
+
+  get fog() { return this.fogs[this.app.look.background] ?? null; }
+  get pending() { return Object.values(this.fogs).some((fog) => fog.pending); }
+  isShown(i) { return !this.hidden.has(this.code(i)); }
+
+  // ---------------------------------------------------------------------------------------------- the points
+
+  // What is drawn of each point: in a random order, so that no class covers the others, and selected ones last
+  marks() {
+    const { app } = this;
+    const { column, n, selection } = app;
+    const chosen = selection.size ? (i) => selection.has(i) : () => true;
+    const shown = this.order.filter((i) => this.isShown(i));
+    const order = selection.size ? [...shown.filter((i) => !chosen(i)), ...shown.filter(chosen)] : shown;
+    const marks = { count: order.length, at: new Float32Array(2 * order.length), colour: new Uint8Array(4 * order.length), look: new Float32Array(2 * order.length) };
+    const size = Math.min(Math.max(60 * n ** -0.28, 2.6), 8) * 3 ** app.look.size;
+    const colours = Array.from({ length: Math.max(column?.classes?.length ?? 2, 2) }, (_, code) => rgb(column?.values && code ? OTHERS : classColour(column, code)));
+    const scale = Array.from({ length: 256 }, (_, k) => shade(k / 255));
+    order.forEach((i, k) => {
+      const code = this.code(i);
+      const isNumber = column?.values && !code;
+      const colour = isNumber ? scale[Math.round(255 * ((column.values[i] - column.low) / (column.high - column.low || 1)))] : colours[code];
+      const shape = column?.classes ? classShape(code) : 0;
+      const alpha = app.look.opacity * (chosen(i) ? 1 : 0.15) * (this.fades?.[i] ?? 1);
+      marks.at[2 * k] = this.x(i);
+      marks.at[2 * k + 1] = this.y(i);
+      for (let c = 0; c < 3; c++) marks.colour[4 * k + c] = colour[c];
+      marks.colour[4 * k + 3] = 255 * Math.max(selection.size && chosen(i) ? alpha ** 0.5 : alpha, 0.02);
+      marks.look[2 * k] = shape ? 1.25 * size : size;
+      marks.look[2 * k + 1] = shape;
+    });
+    return marks;
+  }
+
+  // With three or more dimensions, points fade with their distance from the plane: exp(−½ d²/w²), where w is the lower
+  // quartile of the distances between points in the dimensions that are not shown
+  fade() {
+    const { app } = this;
+    const others = Array.from({ length: app.Q }, (_, q) => q).filter((q) => !app.axes.includes(q));
+    if (!others.length || app.Q < 3 || !app.look.fade || app.decoder instanceof GridDecoder) return void (this.fades = null);
+    const squared = (i, at) => others.reduce((total, q) => total + (app.Z[i * app.Q + q] - at(q)) ** 2, 0);
+    const some = Math.min(app.n, 2000);
+    const pairs = Float64Array.from({ length: some }, (_, k) => squared(this.order[k], (q) => app.Z[this.order[(k + 1) % app.n] * app.Q + q])).sort();
+    const width = pairs[Math.floor(some / 4)] || 1;
+    this.fades = Float32Array.from({ length: app.n }, (_, i) => Math.exp(-squared(i, (q) => app.z[q]) / (2 * width)));
+  }
+
+  // Something about the points has changed: colours, classes that are hidden, selection, plane
+  draw() {
+    this.fade();
+    this.points.load(this.marks());
+    this.paint();
+  }
+
+  // ---------------------------------------------------------------------------------------------- painting
+
+  // Draws everything at the next frame
+  paint() {
+    this.place();
+    this.frame ??= requestAnimationFrame(() => {
+      this.frame = null;
+      this.paintNow();
+    });
+  }
+
+  // While the view moves, only as many points are drawn as stay fluid. They are in a random order, so that a part of them
+  // looks like all
+  moving() {
+    this.share ??= Math.min(Math.max(FLUID / this.points.milliseconds(this.viewport), 0.1), 1);
+    clearTimeout(this.rest);
+    this.rest = setTimeout(() => {
+      this.rest = null;
+      this.points.draw(this.viewport);
+    }, 180);
+  }
+
+  paintNow() {
+    const { viewport, app } = this;
+    const pen = prepared(this.fogCanvas, ...viewport.size);
+    pen.fillStyle = ink("panel");
+    pen.fillRect(0, 0, ...viewport.size);
+    this.fog?.draw(pen);
+    this.points.draw(viewport, this.rest ? this.share : 1);
+    this.drawAxes();
+    const over = prepared(this.drawing, ...viewport.size);
+    if (app.Q > 1 && app.look.contours) this.density.drawContours(over);
+    if (app.Q > 1 && app.look.labels) this.density.drawLabels(over);
+    if (this.lassoLine) drawLine(over, this.lassoLine);
+  }
+
+  drawAxes() {
+    const { app, viewport } = this;
+    const [width, height] = [this.stage.clientWidth, this.stage.clientHeight];
+    const pen = prepared(this.ticks, width, height);
+    pen.fillStyle = ink("soft");
+    pen.font = "11px system-ui, sans-serif";
+    pen.textAlign = "center";
+    const [w, h] = viewport.size;
+    for (const [value, text] of ticks(viewport.range(0), w / 90)) {
+      pen.fillText(text, MARGIN.left + viewport.toScreen(value, 0)[0], MARGIN.top + h + 14);
     }
-    return groups;
-  }
-
-  traces() {
-    const { column, n } = this.app;
-    const type = this.webgl ? "scattergl" : "scatter";
-    this.drawn = this.groups();
-    const size = Math.min(Math.max(60 * n ** -0.28, 2.6), 8);
-    const opacity = Math.min(Math.max(3.4 * n ** -0.18, 0.45), 0.9);
-    const points = this.drawn.map(({ code, index }) => {
-      const marker = { size: classShape(code) === "circle" ? size : size * 1.25, opacity, symbol: classShape(code), color: classColour(column, code) };
-      if (column?.values) {
-        marker.symbol = "circle";
-        marker.color = code ? OTHERS : index.map((i) => column.values[i]);
-        if (!code) Object.assign(marker, { colorscale: CIVIDIS.map((c, i) => [i / (CIVIDIS.length - 1), c]), cmin: column.low, cmax: column.high });
+    pen.fillText(`z${app.axes[0]}`, MARGIN.left + w / 2, MARGIN.top + h + 29);
+    pen.textAlign = "right";
+    // In one dimension the height is a number only if points are coloured by one; classes are in the legend
+    if (app.Q > 1 || (app.column?.values && !app.column.unit)) {
+      for (const [value, text] of ticks(viewport.range(1), h / 60)) {
+        const y = MARGIN.top + viewport.toScreen(0, value)[1];
+        if (y > 10 && y < MARGIN.top + h - 2) pen.fillText(text, MARGIN.left - 5, y + 4);
       }
-      return {
-        type, mode: "markers", marker, hoverinfo: "none", showlegend: false,
-        x: Float32Array.from(index, (i) => this.x(i)), y: Float32Array.from(index, (i) => this.y(i)),
-        visible: !this.hidden.has(code),
-        selected: { marker: { opacity: 1 } }, unselected: { marker: { opacity: 0.12 } },
-      };
-    });
-    return [this.heatmap(), ...points];
+    }
+    if (app.Q === 1) return;
+    pen.save();
+    pen.translate(11, MARGIN.top + h / 2);
+    pen.rotate(-Math.PI / 2);
+    pen.textAlign = "center";
+    pen.fillText(`z${app.axes[1]}`, 0, 0);
+    pen.restore();
   }
 
-  heatmap() {
-    const { n, lines, axes, sd } = this.background;
-    const [low, high] = this.app.sdRange;
-    const span = ([from, to], count) => Array.from({ length: count }, (_, i) => from + ((to - from) * i) / (count - 1));
-    const single = lines === 1;
-    const z = Array.from({ length: single ? 2 : lines }, (_, line) => sd.subarray(single ? 0 : line * n, (single ? 0 : line * n) + n));
-    return {
-      type: "heatmap", x: span(axes[0], n), y: single ? this.app.heightRange : span(axes[1], lines), z,
-      zmin: low, zmax: high, colorscale: [[0, ink("certain")], [1, ink("uncertain")]],
-      zsmooth: "fast", showscale: false, hoverinfo: "none",
-    };
+  start() {
+    this.viewport.fit(this.home(0), this.app.Q > 1 ? this.home(1) : this.app.heightRange);
+    this.resize();
+    this.draw();
+    new ResizeObserver(() => {
+      this.resize();
+      this.place();
+      this.tooltip.hide();
+      this.paintNow(); // in the same frame: a canvas that has a new size is empty
+      this.stopped();
+    }).observe(this.stage);
+    listen(this);
+    this.stopped();
   }
 
-  layout() {
-    const { axes, Q, column, mode } = this.app;
-    const axis = (q) => ({
-      title: { text: `z${axes[q]}`, standoff: 4, font: { size: 12 } }, range: this.home(q), zeroline: false,
-      showgrid: false, tickfont: { size: 11 }, ticks: "", fixedrange: false,
-    });
-    const y = Q > 1 ? { ...axis(1), scaleanchor: "x", scaleratio: 1 } : {
-      range: this.app.heightRange, fixedrange: true, showgrid: false, zeroline: false, ticks: "", tickfont: { size: 11 },
-      // Plotly interprets some HTML tags in text, so class names appear only in the legend
-      showticklabels: Boolean(column?.values && !column.unit),
-    };
-    return {
-      margin: { l: 44, r: 6, t: 6, b: 34 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: ink("panel"),
-      font: { color: ink("soft"), family: "system-ui, sans-serif" }, showlegend: false, hovermode: false,
-      dragmode: mode === "select" ? "lasso" : "pan", xaxis: axis(0), yaxis: y,
-      uirevision: axes.join(), selectionrevision: axes.join(),
-      newselection: { line: { color: ink("accent"), width: 2, dash: "solid" } },
-      activeselection: { fillcolor: ink("accent"), opacity: 0.05 },
-    };
+  resize() {
+    const { clientWidth, clientHeight } = this.stage;
+    const [width, height] = [clientWidth - MARGIN.left - MARGIN.right, clientHeight - MARGIN.top - MARGIN.bottom];
+    this.viewport.resize(width, height);
+    Object.assign(this.area.style, { left: `${MARGIN.left}px`, top: `${MARGIN.top}px`, width: `${width}px`, height: `${height}px` });
   }
+
+  // ---------------------------------------------------------------------------------------------- the view
+
+  view() { return { x: this.viewport.range(0), y: this.viewport.range(1) }; }
+  toScreen(x, y) { return this.viewport.toScreen(x, y); }
 
   // The range that shows all points
   home(q) {
@@ -142,137 +207,182 @@ class LatentPlot {
     return [low - margin, high + margin];
   }
 
-  async draw() {
-    await Plotly.react(this.div, this.traces(), this.layout(), { displayModeBar: false, scrollZoom: true, doubleClick: false });
-    this.place();
+  pan(dx, dy) {
+    this.viewport.pan(dx, dy);
+    this.moving();
+    this.tooltip.hide();
+    this.paint();
   }
 
-  async start() {
-    await this.draw();
-    this.div.on("plotly_relayouting", () => this.overlay.classList.add("unseen"));
-    this.div.on("plotly_relayout", () => this.moved());
-    this.div.on("plotly_selected", (event) => this.app.select(event ? this.rowsOf(event.points) : []));
-    this.div.on("plotly_deselect", () => this.app.select([]));
-    new ResizeObserver(() => Plotly.Plots.resize(this.div).then(() => this.moved())).observe(document.getElementById("stage"));
-    this.listen();
-    this.moved();
+  zoom(factor, px, py) {
+    this.viewport.zoom(factor, px, py);
+    this.moving();
+    this.tooltip.hide();
+    this.paint();
+    this.stopped();
   }
 
-  rowsOf(points) {
-    return points.filter((p) => p.curveNumber > 0).map((p) => this.drawn[p.curveNumber - 1].index[p.pointNumber]).sort((a, b) => a - b);
+  reset() {
+    this.viewport.fit(this.home(0), this.app.Q > 1 ? this.home(1) : this.app.heightRange);
+    this.paint();
+    this.stopped();
   }
+
+  // Moves the view if a place is not in it
+  reveal(x, y) {
+    const view = this.view();
+    const within = (v, [low, high]) => v > low + 0.03 * (high - low) && v < high - 0.03 * (high - low);
+    if (within(x, view.x) && within(y, view.y)) return;
+    this.viewport.look([x, y], this.viewport.extent);
+    this.paint();
+    this.stopped();
+  }
+
+  // A movement has ended, so that the background may need another grid
+  stopped() { this.fog?.follow(); }
+
+  // The plane has changed: other axes, or other values of the dimensions that are not shown
+  sliceChanged() {
+    if (this.app.Q > 2) this.draw();
+    this.fog?.follow();
+  }
+
+  // ---------------------------------------------------------------------------------------------- rows
 
   rowsInView() {
     const { x, y } = this.view();
-    const rows = [];
-    for (const { code, index } of this.drawn) {
-      if (this.hidden.has(code)) continue;
-      for (const i of index) {
-        if (this.x(i) >= x[0] && this.x(i) <= x[1] && this.y(i) >= y[0] && this.y(i) <= y[1]) rows.push(i);
-      }
-    }
-    return rows.sort((a, b) => a - b);
+    const inside = (i) => this.x(i) >= x[0] && this.x(i) <= x[1] && this.y(i) >= y[0] && this.y(i) <= y[1];
+    return Array.from({ length: this.app.n }, (_, i) => i).filter((i) => this.isShown(i) && inside(i));
   }
 
-  // Shows a selection that was not made with the mouse
-  mark(rows) {
-    const chosen = new Set(rows);
-    const marked = this.drawn.map(({ index }) => (rows.length ? index.flatMap((i, at) => (chosen.has(i) ? [at] : [])) : null));
-    Plotly.update(this.div, { selectedpoints: marked }, { selections: [] }, marked.map((_, i) => i + 1));
+  // The point nearest to a pixel, or -1 if there is none within reach
+  pointNear([px, py]) {
+    const [x, y] = this.viewport.toPlane(px, py);
+    const [ux, uy] = this.viewport.unit;
+    let best = -1, least = REACH ** 2;
+    for (let i = 0; i < this.app.n; i++) {
+      const distance = ((this.x(i) - x) / ux) ** 2 + ((this.y(i) - y) / uy) ** 2;
+      if (distance < least && this.isShown(i) && !(this.fades?.[i] < 0.1)) [best, least] = [i, distance];
+    }
+    return best;
   }
 
   toggle(code, alone) {
-    const all = this.drawn.map((group) => group.code);
+    const all = (this.app.column?.classes ?? []).map((_, other) => other);
     if (alone) {
       const already = all.every((other) => this.hidden.has(other) !== (other === code));
       this.hidden = new Set(already ? [] : all.filter((other) => other !== code));
     } else if (!this.hidden.delete(code)) this.hidden.add(code);
-    Plotly.restyle(this.div, { visible: all.map((other) => !this.hidden.has(other)) }, all.map((_, i) => i + 1));
+    this.draw();
   }
 
-  // ---------------------------------------------------------------------------------------------- view and pixels
-
-  axesOnScreen() {
-    const { xaxis, yaxis } = this.div._fullLayout;
-    return { xaxis, yaxis };
+  lasso(line, how) {
+    const polygon = line.map((at) => this.viewport.toPlane(...at));
+    const found = Array.from({ length: this.app.n }, (_, i) => i).filter((i) => this.isShown(i) && isInside(polygon, this.x(i), this.y(i)));
+    this.app.selection.change(found, how);
   }
 
-  view() {
-    const { xaxis, yaxis } = this.axesOnScreen();
-    return { x: xaxis.range.map(Number), y: yaxis.range.map(Number) };
+  drawLasso(line) {
+    if (line === this.lassoLine && !line) return;
+    this.lassoLine = line;
+    this.paint();
   }
 
-  toScreen(x, y) {
-    const { xaxis, yaxis } = this.axesOnScreen();
-    const view = this.view();
-    return [
-      ((x - view.x[0]) / (view.x[1] - view.x[0])) * xaxis._length,
-      ((view.y[1] - y) / (view.y[1] - view.y[0])) * yaxis._length,
-    ];
+  // ---------------------------------------------------------------------------------------------- pointer and overlay
+
+  hover(at) {
+    this.app.pointAt(...this.viewport.toPlane(...at));
+    this.showTooltip(this.pointNear(at));
   }
 
-  // A place of the window as a point of the plane, or null outside the axes
-  toPlane(clientX, clientY) {
-    const { xaxis, yaxis } = this.axesOnScreen();
-    const view = this.view();
-    const box = this.div.getBoundingClientRect();
-    const px = clientX - box.left - xaxis._offset;
-    const py = clientY - box.top - yaxis._offset;
-    if (px < 0 || py < 0 || px > xaxis._length || py > yaxis._length) return null;
-    return [
-      view.x[0] + (px / xaxis._length) * (view.x[1] - view.x[0]),
-      view.y[1] - (py / yaxis._length) * (view.y[1] - view.y[0]),
-    ];
+  leave() { if (!this.app.pinned) this.tooltip.hide(); }
+
+  showTooltip(i) {
+    if (i < 0) return this.tooltip.hide();
+    const [x, y] = this.toScreen(this.x(i), this.y(i));
+    this.tooltip.show(i, MARGIN.left + x, MARGIN.top + y);
   }
 
-  zoom(factor) {
-    const view = this.view();
-    const around = ([low, high]) => [(low + high) / 2 - ((high - low) / 2) * factor, (low + high) / 2 + ((high - low) / 2) * factor];
-    return Plotly.relayout(this.div, { "xaxis.range": around(view.x), ...(this.app.Q > 1 && { "yaxis.range": around(view.y) }) });
+  // Draws pointer, nearest observation and path at their places
+  place() {
+    const { path, nearest } = this.app;
+    const marks = [];
+    if (path.points.length) {
+      const line = path.line.map((z) => this.screen(z).join()).join(" ");
+      marks.push(shape("polyline", { class: "below", points: line }), shape("polyline", { points: line }));
+    }
+    for (const z of path.ends) {
+      const [cx, cy] = this.screen(z);
+      marks.push(shape("circle", { class: "end", cx, cy, r: 5.5 }));
+    }
+    if (nearest) {
+      const [cx, cy] = this.screen(nearest.z);
+      marks.push(shape("circle", { class: "halo", cx, cy, r: 6 }), shape("circle", { class: "seen", cx, cy, r: 6 }));
+    }
+    const [x, y] = this.toScreen(...this.app.plane());
+    const cross = `M${x - 11} ${y}H${x - 4}M${x + 4} ${y}H${x + 11}M${x} ${y - 11}V${y - 4}M${x} ${y + 4}V${y + 11}`;
+    marks.push(shape("path", { class: "halo", d: cross }), shape("path", { class: "pointer", d: cross }));
+    this.overlay.replaceChildren(...marks);
+  }
+}
+
+// A background of one kind, which follows the view: a grid that covers it, first a coarse one and then one as fine as
+// PATIENCE allows
+class Fog {
+  version = 0;
+  pending = null;
+  places = []; // which the next grid contains besides the view
+
+  constructor(plot, value, grid, shades = shadeRange) {
+    Object.assign(this, { plot, value, grid, shades });
+    this.key = grid && plot.slice();
+    this.range = grid && shades(grid.values);
   }
 
-  reset() {
-    return Plotly.relayout(this.div, { "xaxis.range": this.home(0), "yaxis.range": this.app.Q > 1 ? this.home(1) : this.app.heightRange });
+  draw(pen) {
+    if (!this.grid) return;
+    const theme = isDark();
+    if (this.painted !== this.grid || this.theme !== theme) {
+      this.picture = shaded(this.grid, this.range);
+      Object.assign(this, { painted: this.grid, theme });
+    }
+    drawShades(pen, this.picture, this.grid, this.plot.viewport);
   }
 
-  // ---------------------------------------------------------------------------------------------- the background
-
-  // Whether the background belongs to this plane, covers the view, and is fine enough for it
+  // Whether the grid belongs to this plane, covers the view, and is fine enough for it
   covered() {
-    const view = this.view();
+    if (!this.grid || this.key !== this.plot.slice()) return false;
+    const { x, y } = this.plot.view();
     const fits = ([low, high], [from, to]) => from <= low && high <= to && high - low > 0.3 * (to - from);
-    if (this.backgroundKey !== this.slice() || !fits(view.x, this.background.axes[0])) return false;
-    return this.app.Q === 1 || fits(view.y, this.background.axes[1]);
+    return fits(x, this.grid.axes[0]) && (this.plot.app.Q === 1 || fits(y, this.grid.axes[1]));
   }
 
-  moved() {
-    this.place();
-    if (!this.covered() && !this.pending) this.refresh();
-  }
+  follow() { if (!this.covered() && (!this.pending || this.wantedKey !== this.plot.slice())) this.refresh(); }
 
-  // Computes a background for the view: first a coarse one, then one as fine as PATIENCE allows
   refresh() {
+    const { plot } = this;
+    const { app } = plot;
     const version = ++this.version;
     const wanted = () => version === this.version;
+    this.wantedKey = plot.slice();
     this.pending = (async () => {
       await new Promise((resume) => setTimeout(resume, 200)); // the movement may go on
       if (!wanted()) return;
-      const key = this.slice();
-      const view = this.view();
+      const key = plot.slice();
       const wider = ([low, high]) => [low - 0.15 * (high - low), high + 0.15 * (high - low)];
-      const axes = [wider(view.x), wider(view.y)];
+      const { x, y } = plot.view();
+      const axes = [x, y].map((range, q) => wider([Math.min(range[0], ...this.places.map((at) => at[q])), Math.max(range[1], ...this.places.map((at) => at[q]))]));
       const started = performance.now();
-      const pointAt = this.pointAt.bind(this);
-      let n = this.app.Q > 1 ? COARSE : 8 * COARSE;
-      const compute = () => computeGrid(this.app.decoder, pointAt, axes, n, this.app.Q > 1 ? n : 1, wanted);
+      let n = app.Q > 1 ? COARSE : 8 * COARSE;
+      const compute = () => computeGrid(this.value, plot.pointAt.bind(plot), axes, n, app.Q > 1 ? n : 1, wanted);
       const coarse = await compute();
       if (!coarse) return;
-      await this.show(coarse, key);
-      const each = (performance.now() - started) / coarse.sd.length;
+      this.show(coarse, key);
+      const each = (performance.now() - started) / coarse.values.length;
       n = Math.min(FINE, Math.floor(Math.sqrt(PATIENCE / each)));
-      if (this.app.Q === 1 || n <= COARSE) return;
+      if (app.Q === 1 || n <= COARSE) return;
       const fine = await compute();
-      if (fine) await this.show(fine, key);
+      if (fine) this.show(fine, key);
     })().finally(() => {
       if (!wanted()) return;
       this.pending = null;
@@ -281,107 +391,48 @@ class LatentPlot {
     return this.pending;
   }
 
-  async show(background, key) {
-    this.background = background;
-    this.backgroundKey = key;
-    const { x, y, z } = this.heatmap();
-    await Plotly.restyle(this.div, { x: [x], y: [y], z: [z] }, [0]);
+  show(grid, key) {
+    Object.assign(this, { grid, key });
+    if (!this.range) {
+      this.range = this.shades(grid.values);
+      showScale(this.plot.app);
+    }
+    this.plot.paint();
   }
 
-  // The plane has changed: other axes, or other values of the dimensions that are not shown
-  sliceChanged() {
-    if (this.backgroundKey !== this.slice()) this.refresh();
-  }
-
-  // Waits for a background that contains these places, however coarse
-  async gridAround(places) {
-    const inside = () => this.backgroundKey === this.slice() && places.every((place) =>
-      place.every((v, q) => v >= this.background.axes[q][0] && v <= this.background.axes[q][1]));
+  // Waits for a grid that contains these places, however coarse
+  async around(places) {
+    const inside = () => this.grid && this.key === this.plot.slice() && places.every((place) =>
+      place.every((v, q) => v >= this.grid.axes[q][0] && v <= this.grid.axes[q][1]));
+    this.places = places;
     while (!inside()) {
       if (!this.pending) this.refresh();
       await new Promise((resume) => setTimeout(resume, 50));
     }
-    return this.background;
+    this.places = [];
+    return this.grid;
   }
+}
 
-  // ---------------------------------------------------------------------------------------------- pointer and overlay
-
-  listen() {
-    const stage = document.getElementById("stage");
-    let pressed = null, frame = 0;
-    stage.addEventListener("pointermove", (event) => {
-      if (event.buttons || this.app.pinned) return;
-      cancelAnimationFrame(frame);
-      const { clientX, clientY } = event;
-      frame = requestAnimationFrame(() => {
-        const at = this.toPlane(clientX, clientY);
-        if (at) this.app.pointAt(...at);
-      });
-    }, true);
-    // Plotly covers the window while a button is pressed, so these events are caught at the window
-    addEventListener("pointerdown", (event) => {
-      const inside = stage.contains(event.target) && event.button === 0;
-      pressed = inside ? { x: event.clientX, y: event.clientY } : null;
-    }, true);
-    addEventListener("pointerup", (event) => {
-      if (!pressed || Math.hypot(event.clientX - pressed.x, event.clientY - pressed.y) > 4) return;
-      pressed = null;
-      const at = this.toPlane(event.clientX, event.clientY);
-      if (at) this.app.click(at, event.pointerType === "touch");
-    }, true);
-    stage.addEventListener("keydown", (event) => this.key(event));
+// 0 … n − 1 in an order that is random, and always the same
+function shuffled(n) {
+  const order = Array.from({ length: n }, (_, i) => i);
+  const random = generator();
+  for (let i = n - 1; i > 0; i--) {
+    const j = Math.floor(random() * (i + 1));
+    [order[i], order[j]] = [order[j], order[i]];
   }
+  return order;
+}
 
-  key(event) {
-    const { app } = this;
-    const arrow = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
-    if (arrow) {
-      const view = this.view();
-      const step = event.shiftKey ? 0.1 : 0.02;
-      const [x, y] = app.plane();
-      const clamp = (v, [low, high]) => Math.min(Math.max(v, low), high);
-      app.pointAt(
-        clamp(x + arrow[0] * step * (view.x[1] - view.x[0]), view.x),
-        clamp(y + arrow[1] * step * (view.y[1] - view.y[0]), view.y),
-      );
-      app.speak();
-    } else if (event.key === "Enter" || event.key === " ") app.click(app.plane());
-    else if (event.key === "Escape") app.letGo();
-    else if (event.key === "+" || event.key === "=") this.zoom(0.7);
-    else if (event.key === "-") this.zoom(1 / 0.7);
-    else return;
-    event.preventDefault();
-  }
-
-  // Draws pointer, nearest observation and path at their places
-  place() {
-    const { xaxis, yaxis } = this.axesOnScreen();
-    Object.assign(this.overlay.style, { left: `${xaxis._offset}px`, top: `${yaxis._offset}px`, width: `${xaxis._length}px`, height: `${yaxis._length}px` });
-    this.overlay.classList.remove("unseen");
-    const shape = (tag, attributes) => {
-      const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
-      for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-      return node;
-    };
-    const marks = [];
-    const { ends, points } = this.app.path;
-    const [px, py] = this.app.plane();
-    if (points.length) {
-      const line = points.map((z) => this.toScreen(z[this.app.axes[0]], this.app.Q > 1 ? z[this.app.axes[1]] : py).join()).join(" ");
-      marks.push(shape("polyline", { class: "below", points: line }), shape("polyline", { points: line }));
-    }
-    for (const z of ends) {
-      const [cx, cy] = this.toScreen(z[this.app.axes[0]], this.app.Q > 1 ? z[this.app.axes[1]] : py);
-      marks.push(shape("circle", { class: "end", cx, cy, r: 5.5 }));
-    }
-    const { nearest } = this.app;
-    if (nearest) {
-      const [cx, cy] = this.toScreen(nearest.z[this.app.axes[0]], this.app.Q > 1 ? nearest.z[this.app.axes[1]] : py);
-      marks.push(shape("circle", { class: "halo", cx, cy, r: 6 }), shape("circle", { class: "seen", cx, cy, r: 6 }));
-    }
-    const [x, y] = this.toScreen(px, py);
-    const cross = `M${x - 11} ${y}H${x - 4}M${x + 4} ${y}H${x + 11}M${x} ${y - 11}V${y - 4}M${x} ${y + 4}V${y + 11}`;
-    marks.push(shape("path", { class: "halo", d: cross }), shape("path", { class: "pointer", d: cross }));
-    this.overlay.replaceChildren(...marks);
-  }
+function drawLine(pen, line) {
+  pen.beginPath();
+  line.forEach(([x, y]) => pen.lineTo(x, y));
+  pen.closePath();
+  pen.globalAlpha = 0.08;
+  pen.fillStyle = pen.strokeStyle = ink("accent");
+  pen.fill();
+  pen.globalAlpha = 1;
+  pen.lineWidth = 2;
+  pen.stroke();
 }

@@ -3,7 +3,7 @@
 const HINTS = {
   look: "Drag to pan, scroll to zoom, click to pin the pointer.",
   path: "Click two places to draw a path between them.",
-  select: "Draw around points to select them.",
+  select: "Draw around points to select them; with Shift to add, with Alt to take away.",
 };
 const N_SAMPLES = 4;
 
@@ -11,16 +11,22 @@ class App {
   static async read(page) {
     const app = new App();
     Object.assign(app, { page, Q: page.n_components, axes: [0, Math.min(1, page.n_components - 1)], mode: "look" });
+    Object.assign(COLOURS, page.palette, { scale: page.palette.scale.map(rgb) });
     app.Z = await unpack(page.Z); // [n, Q]
     app.n = app.Z.length / app.Q;
     app.rows = await unpack(page.rows);
+    app.ids = page.ids && (await unpackText(page.ids));
     app.decoder = await (page.decoder.how === "exact" ? ExactDecoder : GridDecoder).read(page.decoder, app.Q);
-    app.background = { ...page.background, sd: await unpack(page.background.sd) };
+    app.geometry = Geometry.of(app.decoder, page.decoder);
+    const { sd, volume, ...place } = page.background;
+    app.sdGrid = { ...place, values: await unpack(sd) };
+    app.volumeGrid = volume && { ...place, values: await unpack(volume) };
     app.columns = await Promise.all(page.columns.map(async (column) => ({
       ...column,
       codes: column.codes && (await unpack(column.codes)),
       values: column.values?.data && (await unpack(column.values)),
       cells: column.cells && (await unpack(column.cells)),
+      levels: column.levels?.data ? await unpackText(column.levels) : column.levels,
     })));
     app.column = app.columns[0];
     app.table = readTable(page.table);
@@ -28,21 +34,19 @@ class App {
     app.observed = { X: await unpack(X), Z: await unpack(Z), places: await unpack(places), low: X.low, step: X.step };
     app.observed.n = app.observed.places.length;
     app.z = new Float64Array(app.Q); // where the pointer is
-    app.path = { ends: [], points: [], frames: [] };
-    app.selection = [];
-    app.setRanges();
+    const opacity = Math.min(Math.max(3.4 * app.n ** -0.18, 0.45), 0.9);
+    app.look = { size: 0, opacity, labels: false, contours: false, fade: true, background: "sd" };
+    app.ownLook = { ...app.look };
+    app.selection = new Selection(app);
+    app.path = new Path(app);
+    app.setHeights();
     return app;
   }
 
-  setRanges() {
-    let low = Infinity, high = -Infinity;
-    for (const s of this.background.sd) [low, high] = [Math.min(low, s), Math.max(high, s)];
-    // At least a fifth of the maximum, so that small differences look small
-    this.sdRange = [low, low + Math.max(high - low, 0.2 * high)];
-    // In one dimension, points lie at the height of their class or value
+  // In one dimension, points lie at the height of their class or value
+  setHeights() {
     const { column } = this;
-    let spread = 1;
-    const random = () => (spread = (spread * 48271) % 2147483647) / 2147483647;
+    const random = generator();
     this.heights = Float32Array.from({ length: this.n }, (_, i) => {
       if (column?.values) return Number.isNaN(column.values[i]) ? column.low : column.values[i];
       return -(column?.codes?.[i] ?? 0) + 0.64 * (random() - 0.5);
@@ -58,12 +62,15 @@ class App {
     makeAxes(this);
     makeLegend(this);
     connect(this);
-    await this.plot.start();
     // Begin at the point closest to the mean, where there is something to see
     const middle = this.closest([this.mean(0), this.mean(1)]);
     for (let q = 0; q < this.Q; q++) if (this.axes.includes(q)) this.z[q] = this.Z[middle * this.Q + q];
     this.planeHeight = 0;
+    this.plot.start();
     this.show();
+    this.selection.recall();
+    this.selection.show();
+    await restore(this, location.hash);
     document.documentElement.dataset.ready = "true";
   }
 
@@ -84,10 +91,12 @@ class App {
   }
 
   label(i) {
-    const { column } = this;
-    if (!column) return "";
-    const value = column.classes ? column.classes[column.codes[i]] : scaleText(column.values[i], column, 4);
-    return `${column.name} ${value}`;
+    return this.column ? `${this.column.name} ${columnText(this.column, i)}` : "";
+  }
+
+  // A row by its name
+  rowName(i) {
+    return this.ids?.[i] ? `${this.ids[i]} (row ${this.rows[i]})` : `row ${this.rows[i]}`;
   }
 
   // ---------------------------------------------------------------------------------------------- at the pointer
@@ -118,7 +127,7 @@ class App {
     entries.forEach(([name, value], i) => (this.values[i].textContent = value));
     if (this.nearest) {
       const { place, distance } = this.nearest;
-      const which = `row ${this.rows[place]}${this.column ? `, ${this.label(place)}` : ""}`;
+      const which = `${this.rowName(place)}${this.column ? `, ${this.label(place)}` : ""}`;
       this.caption.textContent = `nearest observation: ${which}, distance ${digits(distance, 2)}`;
       this.caption.title = which;
     }
@@ -139,12 +148,18 @@ class App {
       if (distance < least) [best, least] = [i, distance];
     }
     if (best < 0) return null;
-    const D = this.page.n_features;
-    const row = Float64Array.from(observed.X.subarray(best * D, (best + 1) * D), (v) => observed.low + observed.step * v);
+    const row = this.observedRow(best);
     const at = observed.Z.subarray(best * Q, (best + 1) * Q);
     // Missing cells of a table are imputed: what is decoded where the row is
     const there = this.table && row.some(Number.isNaN) ? this.decoder.decode(Float64Array.from(at)) : null;
     return { row, there, place: observed.places[best], distance: Math.sqrt(least), z: at };
+  }
+
+  // Row k of those that the file contains
+  observedRow(k) {
+    const { X, low, step } = this.observed;
+    const D = this.page.n_features;
+    return Float64Array.from(X.subarray(k * D, (k + 1) * D), (v) => low + step * v);
   }
 
   // Samples from the decoder at the pointer: m + √c ε, with or without the observation noise
@@ -164,95 +179,46 @@ class App {
   click(at, touch = false) {
     if (this.mode === "path") {
       this.pointAt(...at);
-      this.addEnd();
+      this.path.addEnd(this.z);
     } else if (this.mode === "look") {
-      const moved = this.pinned && !touch;
-      this.pinned = !moved;
+      const pinned = !this.pinned || touch;
       this.pointAt(...at);
-      this.showPin();
+      this.pin(pinned);
     }
   }
 
   letGo() {
-    this.pinned = false;
-    this.showPin();
-    if (this.mode === "path") this.forgetPath();
-    if (this.mode === "select") this.deselect();
+    this.pin(false);
+    if (this.mode === "path") this.path.forget();
+    if (this.mode === "select") this.selection.change([]);
   }
 
-  showPin() {
-    $("pinned").hidden = !this.pinned;
+  // A pinned pointer stays where it is, with the values of the point there
+  pin(pinned) {
+    this.pinned = pinned;
+    $("pinned").hidden = !pinned;
+    this.plot.showTooltip(pinned ? this.plot.pointNear(this.plot.toScreen(...this.plane())) : -1);
   }
 
-  // ---------------------------------------------------------------------------------------------- path
-
-  async addEnd() {
-    if (this.path.ends.length === 2) this.forgetPath();
-    this.path.ends.push(Float64Array.from(this.z));
-    $("forget").disabled = false;
-    $("path-hint").textContent = this.path.ends.length < 2 ? "Click the other end." : "";
-    this.plot.place();
-    if (this.path.ends.length === 2) await this.makePath();
+  // Goes to a row, wherever it is, and stays there
+  goTo(i) {
+    this.z.set(this.Z.subarray(i * this.Q, (i + 1) * this.Q));
+    this.planeHeight = this.plot.y(i);
+    if (this.axisSelects) this.showAxes();
+    this.setMode("look");
+    this.show();
+    this.plot.hidden.delete(this.plot.code(i));
+    makeLegend(this);
+    this.plot.draw();
+    this.plot.reveal(this.plot.x(i), this.plot.y(i));
+    this.plot.sliceChanged();
+    this.pin(true);
+    this.plot.showTooltip(i); // also if other points lie on it
+    this.speak();
+    this.plot.stage.focus({ preventScroll: true });
   }
 
-  async makePath() {
-    const { path } = this;
-    if (path.ends.length < 2) return;
-    let route = path.ends.map((z) => Array.from(z));
-    if ($("route").value === "certain" && this.Q > 1) {
-      $("path-hint").textContent = "Searching for a route …";
-      const flat = path.ends.map((z) => this.axes.map((q) => z[q]));
-      const grid = await this.plot.gridAround(flat);
-      if (path !== this.path) return;
-      route = cheapestRoute(grid, ...flat).map((at) => Array.from(this.plot.pointAt(...at)));
-    }
-    path.points = resampled(route, Number($("frames").value));
-    path.frames = path.points.map((z) => this.decoder.decode(Float64Array.from(z)));
-    path.cells = drawStrip($("strip"), path.frames, this);
-    $("strip").hidden = false;
-    $("png").disabled = false;
-    $("path-hint").textContent = `${path.frames.length} decoded points. Bars show their sd. Click a point to go there.`;
-    this.plot.place();
-  }
-
-  forgetPath() {
-    this.path = { ends: [], points: [], frames: [] };
-    $("strip").hidden = $("png").disabled = $("forget").disabled = true;
-    $("path-hint").textContent = "Click two places in the latent space.";
-    this.plot.place();
-  }
-
-  // ---------------------------------------------------------------------------------------------- selection and files
-
-  select(rows) {
-    this.selection = rows;
-    $("selected").textContent = `${grouped(rows.length)} selected`;
-    $("csv").disabled = $("deselect").disabled = !rows.length;
-  }
-
-  deselect() {
-    this.plot.mark([]);
-    this.select([]);
-  }
-
-  // One line per selected row: its number, its latents, and the columns it can be coloured by
-  csv() {
-    const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    const number = (value, { unit }) => (unit ? timeText(value, unit, true) : String(Number(value.toPrecision(this.table ? 15 : 9))));
-    const value = (column, i) => {
-      if (column.cells) return column.levels[column.cells[i]] ?? ""; // of a missing cell, -1
-      return column.classes ? column.classes[column.codes[i]] : Number.isNaN(column.values[i]) ? "" : number(column.values[i], column);
-    };
-    // Labels and additional columns, but of the columns of an array only the one that is shown
-    const columns = this.columns.filter((column) => this.table || !this.page.features.includes(column.name) || column === this.column);
-    const head = ["row", ...Array.from({ length: this.Q }, (_, q) => `z${q}`), ...columns.map((column) => column.name)];
-    const lines = this.selection.map((i) => [
-      this.rows[i],
-      ...Array.from({ length: this.Q }, (_, q) => Number(this.Z[i * this.Q + q].toPrecision(9))), // all digits of a float32
-      ...columns.map((column) => value(column, i)),
-    ]);
-    return [head, ...lines].map((line) => line.map((cell) => quoted(String(cell))).join(",")).join("\n") + "\n";
-  }
+  // ---------------------------------------------------------------------------------------------- files
 
   save(blob, ending) {
     const name = this.page.title.replace(/[^\p{L}\p{N}_-]+/gu, "-").slice(0, 60).replace(/^-+|-+$/g, "") || "latent";
@@ -278,35 +244,63 @@ class App {
     });
   }
 
-  async axesChanged() {
+  axesChanged() {
     this.showAxes();
-    this.deselect();
-    this.forgetPath();
-    await this.plot.draw();
-    await this.plot.reset();
-    this.plot.sliceChanged();
+    this.path.forget();
+    this.plot.tooltip.hide();
+    this.plot.draw();
+    this.plot.reset();
   }
 
   setMode(mode) {
     this.mode = mode;
     document.querySelectorAll("[data-mode]").forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.mode === mode)));
     $("path").hidden = mode !== "path" && !this.path.frames.length;
-    $("selection").hidden = mode !== "select" && !this.selection.length;
     $("hint").textContent = HINTS[mode];
-    if (mode !== "look") {
-      this.pinned = false;
-      this.showPin();
-    }
-    this.select(this.selection);
-    Plotly.relayout(this.plot.div, { dragmode: mode === "select" ? "lasso" : "pan" });
+    if (mode !== "look") this.pin(false);
+    this.selection.show();
+    this.plot.stage.dataset.mode = mode;
   }
 
-  async recolour() {
+  colourBy(column) {
+    this.column = column;
+    this.plot.hidden.clear();
+    this.setHeights();
+    if (this.Q === 1) this.plot.reset();
+    $("colour").value = column?.name ?? "";
+    this.selection.show();
+    this.recolour();
+  }
+
+  // Features without a column, because the file has no room or no rows: what is decoded at a point can be shown instead
+  get decodedFeatures() {
+    if (this.table) return [];
+    const known = new Set(this.columns.map((column) => column.name.replace(/ \((data|decoded)\)$/, "")));
+    return this.page.features.map((name, d) => ({ name, d })).filter(({ name }) => !known.has(name));
+  }
+
+  async colourByDecoded({ name, d }) {
+    const values = new Float32Array(this.n);
+    const pause = breaks();
+    $("hint").textContent = `Decoding ${name} …`;
+    for (let i = 0; i < this.n; i++) {
+      values[i] = this.decoder.feature(Float64Array.from(this.Z.subarray(i * this.Q, (i + 1) * this.Q)), d);
+      if (pause.due()) await pause.now();
+    }
+    $("hint").textContent = HINTS[this.mode];
+    const [low, high] = values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
+    const column = { name: `${name} (decoded)`, values, low, high };
+    if (!this.columns.some((other) => other.name === column.name)) this.columns.push(column);
+    this.colourBy(column);
+  }
+
+  recolour() {
     showTheme();
     makeLegend(this);
-    await this.plot.draw();
+    showScale(this);
+    this.plot.draw();
     this.show();
-    if (this.path.frames.length) drawStrip($("strip"), this.path.frames, this);
+    this.path.draw();
   }
 }
 

@@ -16,7 +16,7 @@ function describe(app) {
     notice(`The browser cannot compute this model's decoder, for example because of a custom kernel. Decoded values are interpolated linearly on a grid of ${cells} points computed beforehand. They are close to what predict returns, but not the same.${where}`);
   }
   if (!app.plot.webgl) {
-    const shown = app.n > SVG_POINTS ? ` Only ${grouped(Math.ceil(app.n / Math.ceil(app.n / SVG_POINTS)))} of ${grouped(app.n)} points are shown.` : "";
+    const shown = app.n > CANVAS_POINTS ? ` Only ${grouped(CANVAS_POINTS)} of ${grouped(app.n)} points are shown.` : "";
     notice(`This browser has no WebGL, or it is switched off, so points are drawn more slowly.${shown} Everything else works. To draw all points fast, switch on hardware acceleration or open the page in another browser.`);
   }
   if (app.n < page.n_points) notes.push(`${grouped(app.n)} of ${grouped(page.n_points)} points are shown, chosen at random. Selections contain only these.`);
@@ -24,7 +24,7 @@ function describe(app) {
     const which = `${grouped(app.observed.n)} of ${grouped(page.n_points)} rows`;
     notes.push(`The nearest observation is searched among ${which}, which this file contains${page.image ? " in 256 shades" : ""}.`);
   }
-  if (page.n_columns_left_out) notes.push(`${grouped(page.n_columns_left_out)} columns of the data cannot be chosen for colouring, because this file would become too large.`);
+  if (page.n_columns_left_out) notes.push(`${grouped(page.n_columns_left_out)} columns of the data ${page.table ? "cannot be chosen for colouring" : "are coloured by what is decoded"}, because this file would become too large with their values.`);
   const alike = decoder.relative.every((s) => Math.abs(s - 1) < 1e-6);
   let spread = alike ? "It is the same for every feature." : "Features differ by constant factors; the page shows the mean over features.";
   if (decoder.varies) spread = "Features differ, and not by the same factors everywhere; the page shows the mean over features.";
@@ -33,11 +33,20 @@ function describe(app) {
     notes.push(`The interval of a number holds ${100 * page.table.interval.share} % of new values. A missing cell is imputed by what is decoded at the latents of its row.`);
   }
   notes.push(`The background shows the standard deviation of a new observation, including the noise. ${spread}`);
+  if (app.geometry) notes.push("The volume is √det G of the metric G that the decoder expects in the data. Where it is large, a small step changes the decoded row, or its uncertainty, a lot. The shortest path in the data avoids such places.");
   notes.push("This page needs no network and sends no data.");
   $("notes").replaceChildren(...notes.map((text) => element("li", { textContent: text })));
   $("hint").textContent = HINTS.look;
+}
+
+// The scale of the background
+function showScale(app) {
+  const { fog } = app.plot;
+  if (!fog?.range) return $("scale").replaceChildren();
   const ramp = element("span", { className: "ramp" });
-  $("sd-scale").replaceChildren("predictive sd ", digits(app.sdRange[0]), ramp, digits(app.sdRange[1]));
+  const isVolume = fog === app.plot.fogs.volume;
+  const [low, high] = fog.range.map((v) => digits(isVolume ? 10 ** v : v));
+  $("scale").replaceChildren(element("span", { id: "sd-scale" }, isVolume ? "volume " : "predictive sd ", low, ramp, high));
 }
 
 function notice(text) {

@@ -4,13 +4,20 @@ const ARRAYS = {
   uint8: Uint8Array, int16: Int16Array, int32: Int32Array, float32: Float32Array, float64: Float64Array,
 };
 
-async function unpack(packed) {
-  const text = atob(packed.data);
+function inflated({ data }) {
+  const text = atob(data);
   const bytes = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const planes = new Uint8Array(await new Response(stream).arrayBuffer());
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate")));
+}
 
+// A list of text
+function unpackText(packed) {
+  return inflated(packed).json();
+}
+
+async function unpack(packed) {
+  const planes = new Uint8Array(await inflated(packed).arrayBuffer());
   const Kind = ARRAYS[packed.kind];
   const size = Kind.BYTES_PER_ELEMENT;
   const count = planes.length / size;
