@@ -192,6 +192,9 @@ def test_named_data_and_arrays_have_targets(here, sasgp, error, undrawn):
     np.testing.assert_allclose(
         pl.read_csv("p.csv")["predicted"], SASGPRegressor.load("run/model.safetensors").predict(X), rtol=1e-10
     )
+    pl.DataFrame(X, schema=["a", "b", "c"]).with_columns(weight=X.sum(1)).write_csv("x.csv")
+    assert "On 60 rows with weight\n" in sasgp("predict", "run", "x.csv", "--out", "again.csv")
+    np.testing.assert_allclose(pl.read_csv("again.csv")["predicted"], pl.read_csv("p.csv")["predicted"], rtol=1e-10)
     sasgp("explain", "run", "x.npy", "--features", "x1,x2")
     assert "Say --target label. Got --target digit" in error("fit", "digits", "--target", "digit", "--out", "no")
     assert "has no labels" in error("fit", "x.npy", "--target", "label", "--out", "no")

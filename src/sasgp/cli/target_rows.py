@@ -93,7 +93,7 @@ def _from_table(source: str, estimator: "SASGPRegressor | SASGPClassifier", run:
         )
     X: Any = table.frame.select(needed) if not table.stays_on_disk else DiskTable(table, needed, 0, table.n_rows)
     if estimator.columns_ is None and not hasattr(estimator, "feature_names_in_"):
-        X = table.numbers(without=target if target in there else None, only=needed)[0]
+        X = table.numbers(without=[name for name in there if name == target], only=needed)[0]
     named = next((one["name"] for one in run.findings if one["kind"] == "id" and one["why"] == "you said so"), None)
     ids = _column(table, named) if named in there else None
     y = _targets(_column(table, target), estimator, source) if target in there and target not in needed else None
