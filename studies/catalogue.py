@@ -33,7 +33,7 @@ MODULES = {
         *("encoder-noise", "encoder-noise-rows", "feature-noise", "oil-flow", "dimensions", "scores", "anomalies"),
         *("evidence-digits", "refine", "positions", "lengthscales", "nearest-rows", "inits", "layout-encoders"),
         *("late-active-sets", "robustness", "two-ranks", "kill-test", "infinite-mnist", "imputation"),
-        *("tables", "tables-settings", "geodesics"),
+        *("not-at-random", "tables", "tables-settings", "geodesics"),
     ),
     "benchmarks": ("floor", "autograd", "peers", "scaling", "quality", "decoder", "startup", "scale"),
 }

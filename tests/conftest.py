@@ -11,6 +11,10 @@ torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # and so for the processes that tests start
 
 
+def pytest_addoption(parser):
+    parser.addoption("--seeds", type=int, help="seeds per test in tests/fuzz, instead of a few")
+
+
 @pytest.fixture
 def rng():
     return torch.Generator().manual_seed(20220607)

@@ -15,7 +15,7 @@ from sasgp import SASGP, cli
 
 def test_a_damaged_run_json_or_a_lost_one(home, here, sasgp, error):
     subprocess.run(["cp", "-r", f"{home}/run", "copy"], check=True)
-    for damaged in ("{", "[]", '{"data": []}'):
+    for damaged in ("{", "[]", '{"data": []}', '{"data": {"table": [{"name": 3}]}}', '{"updates": [7]}'):
         Path("copy/run.json").write_text(damaged)
         assert "run.json" in error("sample", "copy", "--out", "x.npy")
     Path("copy/run.json").unlink()
@@ -103,6 +103,17 @@ def test_the_named_row_is_that_of_the_file_not_of_the_shuffle(here, error):
             "digits has its own test split. Leave out --test-fraction 0.5.",
         ),
         (["fit", "digits", "--out", "run", "--device", "toaster"], "toaster"),
+        (
+            ["fit", "digits", "--out", "run", "--device", "meta"],
+            "--device must be 'auto', 'cpu' or a device",
+        ),
+        (
+            ["fit", "~nosuchuser/x.csv", "--out", "run"],
+            "~nosuchuser/x.csv starts with ~nosuchuser, but no user has that name",
+        ),
+        (["fit", "TABLE", "--out", "~nosuchuser/run"], "no user has that name"),
+        (["fit", "TABLE", "--labels", "~nosuchuser/l.csv", "--out", "run"], "no user has that name"),
+        (["fit", "TABLE", "--labels", "blank.txt", "--out", "run"], "but all its lines are blank"),
         (["fit", "digits"], "--out"),
         (["fit", "--out", "run"], "DATA"),
         (["fit", "digist", "--out", "run"], "Did you mean 'digits'?"),
@@ -145,6 +156,7 @@ def test_bad_commands_are_one_line_and_leave_nothing(home, here, error, tokens, 
     np.save("wide.npy", np.zeros((2, 3)))
     Path("nan.csv").write_text("z0,z1\n0,0\n0,nan\n")
     Path("here.parquet").write_text("")
+    Path("blank.txt").write_text("\n\n\n")
     before = {file.name for file in here.iterdir()}
     names = {"RUN": home / "run", "TABLE": home / "table.csv"}
     assert words in error(*[names.get(token, token) for token in tokens])
@@ -184,6 +196,26 @@ def test_errors_of_a_process_are_one_line_and_code_two():
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("sasgp: error: ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["WORLD_SIZE", "RANK"])
+def test_an_environment_that_torchrun_did_not_set_is_one_line(error, monkeypatch, name):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv(name, "abc")
+    for tokens in (["fit", "digits", "--out", "run"], ["fit", "--nonsense"], ["embed", "run", "digits", "--out", "z"]):
+        assert f"{name} must be a whole number, as torchrun sets it. Got 'abc'" in error(*tokens)
+
+
+def test_closed_outputs_are_no_trouble(home, here):
+    command = f"{sys.executable} -m sasgp sample {home}/run -n 2 --out x.npy >&- 2>&-"
+    assert subprocess.run(["bash", "-c", command], check=False).returncode == 0
+    assert len(np.load("x.npy")) == 2
+
+
+@pytest.mark.parametrize("columns", ["0", "1"])
+def test_a_narrow_terminal_still_shows_help(columns):
+    done = shell("fit", "--help", env=os.environ | {"COLUMNS": columns}, timeout=60)
+    assert "--n-components" in done.stdout
 
 
 def test_what_a_terminal_cannot_write_is_replaced(home):

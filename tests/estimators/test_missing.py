@@ -15,7 +15,7 @@ from sasgp.gp import masked_sums
 from sasgp.gp.masked_sums import FilledSums, PatternPosterior, PatternSums
 from sasgp.models.base import HIDDEN, with_holes
 from sasgp.models.encoders import Network, Picture
-from sasgp.training import fit_encoder
+from sasgp.training import checkpoint, columns, fit_encoder
 
 N, D = 200, 6
 
@@ -206,7 +206,8 @@ def test_images_with_holes_train_convolutions():
     assert np.isfinite(model.impute(np.where(missing, np.nan, X))).all()
 
 
-def test_resuming_has_the_same_bits(holed, tmp_path):
+def test_resuming_has_the_same_bits(holed, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "SHARE", np.inf)  # a checkpoint after each epoch, however long saving takes
     settings = {"n_components": 1, "max_epochs": 4, "random_state": 0, "batch_size": 100, "active_set_size": 40}
     whole = SASGP(**settings).fit(holed)
 
@@ -216,8 +217,6 @@ def test_resuming_has_the_same_bits(holed, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         SASGP(**settings).fit(holed, checkpoint=tmp_path / "c.pt", callback=stop)
-    if not (tmp_path / "c.pt").exists():
-        pytest.skip("no checkpoint was due")
     resumed = SASGP(**settings).fit(holed, resume=tmp_path / "c.pt")
     np.testing.assert_array_equal(resumed.embedding_, whole.embedding_)
 
@@ -323,15 +322,17 @@ def test_neighbours_need_complete_rows(model, holed):
 # ---- the imputer ----
 
 
-@parametrize_with_checks([SASGPImputer(n_components=1, max_epochs=2, random_state=0)])
+@parametrize_with_checks([SASGPImputer(random_state=0), SASGPImputer(n_components=1, max_epochs=2, random_state=0)])
 def test_scikit_learn_s_checks(estimator, check, monkeypatch):
     shorten_start(monkeypatch, 5)  # hundreds of fits: none needs a good layout
+    monkeypatch.setattr(columns, "STEPS", 5)
     check(estimator)
 
 
-def test_the_imputer_completes_columns_in_their_units(X, holed, missing, monkeypatch):
+@pytest.mark.parametrize("settings", [{}, {"n_components": 1, "max_epochs": 150}])
+def test_the_imputer_completes_columns_in_their_units(X, holed, missing, settings):
     units = np.array([1.0, 1000.0, 1e-3, 1.0, 5.0, 1.0])
-    imputer = SASGPImputer(n_components=1, max_epochs=150, random_state=0)
+    imputer = SASGPImputer(**settings, random_state=0)
     completed = imputer.fit_transform(holed * units + 7)
     assert (completed[~missing] == (X * units + 7)[~missing]).all()
     error = ((completed - 7) / units - X)[missing]
@@ -351,4 +352,77 @@ def test_the_imputer_chooses_its_dimensions(holed, monkeypatch):
     assert imputer.n_components_ in imputer.errors_
     assert list(imputer.errors_) == [1, 2, 3, 4]
     assert imputer.model_.n_components == imputer.n_components_
-    assert SASGPImputer(max_epochs=1, random_state=0).fit(holed).n_components_ == D // 2
+
+
+@pytest.fixture(scope="module")
+def curved():
+    """A parabola with noise, in which a third of the second column is missing, and the parabola itself."""
+    draw = np.random.default_rng(0)
+    x = draw.uniform(-2, 2, 400)
+    rows = np.c_[x, x**2 + 0.1 * draw.normal(size=400)]
+    hidden = np.zeros(rows.shape, bool)
+    hidden[:, 1] = draw.random(400) < 1 / 3
+    return rows, hidden, SASGPImputer(random_state=0).fit(np.where(hidden, np.nan, rows))
+
+
+def test_regressions_follow_what_is_not_linear(curved):
+    rows, hidden, imputer = curved
+    assert imputer.model_ is None
+    completed, std, low, high = imputer.impute(np.where(hidden, np.nan, rows), return_std=True, return_interval=0.9)
+    assert np.sqrt(np.mean(np.square((completed - rows)[hidden]))) < 0.12  # the noise alone is 0.1
+    np.testing.assert_allclose(std[hidden].mean(), 0.1, rtol=0.15)
+    # 133 intervals: three standard errors are 0.08
+    inside = (low <= rows) & (rows <= high)
+    assert abs(inside[hidden].mean() - 0.9) < 0.08
+    assert (low == rows)[~hidden].all()
+    assert (std[~hidden] == 0).all()
+
+
+def test_draws_and_density_are_those_of_one_distribution(curved):
+    rows, _, imputer = curved
+    row = np.array([[0.5, np.nan]])
+    mean, std, low, high = (part[0, 1] for part in imputer.impute(row, return_std=True, return_interval=0.8))
+    draws = imputer.impute(row, n_samples=2000, random_state=1)[:, 0, 1]
+    np.testing.assert_allclose(draws.std(), std, rtol=0.1)
+    np.testing.assert_allclose(np.quantile(draws, [0.1, 0.9]), [low, high], atol=0.2 * std)
+    values = mean + np.linspace(-40, 40, 4001) * std
+    rows = np.repeat(row, len(values), 0)
+    log_p = imputer.log_density(rows, np.c_[rows[:, 0], values])
+    assert np.isnan(log_p[:, 0]).all()
+    np.testing.assert_allclose(np.exp(log_p[:, 1]).sum() * (values[1] - values[0]), 1, atol=0.01)
+
+
+def test_draws_of_one_row_are_correlated_as_its_columns_are():
+    draw = np.random.default_rng(0)
+    common = draw.normal(size=(300, 1))
+    rows = np.c_[common + 0.2 * draw.normal(size=(300, 2)), draw.normal(size=300)]
+    imputer = SASGPImputer(random_state=0).fit(rows)
+    draws = imputer.impute(np.array([[np.nan, np.nan, 0.0]]), n_samples=1000, random_state=0)[:, 0]
+    # Corr = 1 / (1 + 0.2²) = 0.96
+    assert np.corrcoef(draws[:, 0], draws[:, 1])[0, 1] > 0.9
+
+
+def test_columns_without_relation_are_filled_with_about_their_mean():
+    draw = np.random.default_rng(0)
+    rows = draw.normal(size=(50, 8))
+    hidden = holes(rows.shape, 0.25)
+    completed = SASGPImputer(random_state=0).fit_transform(np.where(hidden, np.nan, rows))
+    assert np.sqrt(np.mean(completed[hidden] ** 2)) < 0.35
+
+
+def test_constant_and_empty_columns_and_very_few_rows_are_fine():
+    draw = np.random.default_rng(0)
+    rows = np.c_[draw.normal(size=(30, 2)), np.full(30, 7.0), np.full(30, np.nan)]
+    rows[::3, 2] = np.nan
+    completed, std = SASGPImputer(random_state=0).fit(rows).impute(rows, return_std=True)
+    np.testing.assert_allclose(completed[:, 2], 7)
+    np.testing.assert_allclose(completed[:, 3], 0, atol=1e-9)
+    assert np.isfinite(std).all()
+    few = SASGPImputer(random_state=0).fit_transform(np.array([[1.0, np.nan], [2.0, 3.0], [np.nan, 5.0]]))
+    assert np.isfinite(few).all()
+
+
+def test_very_many_columns_have_a_decoder(monkeypatch):
+    monkeypatch.setattr("sasgp.estimators.imputer.MOST_COLUMNS", D - 1)
+    rows = np.random.default_rng(0).normal(size=(40, D))
+    assert SASGPImputer(max_epochs=1, random_state=0).fit(rows).n_components_ == D // 2

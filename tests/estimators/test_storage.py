@@ -340,10 +340,11 @@ def test_usual_mistakes_are_named(path: Path, kind: str, name: str) -> None:
 
 
 def test_newer_format(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "VERSION", 7)
+    newer = storage.VERSION + 1
+    monkeypatch.setattr(storage, "VERSION", newer)
     write(path, HEADER, TENSORS)
     monkeypatch.undo()
-    refused(path, r"was written by a newer sasgp \(format 7, this one reads 3\). Upgrade sasgp")
+    refused(path, rf"was written by a newer sasgp \(format {newer}, this one reads {newer - 1}\). Upgrade sasgp")
 
 
 @pytest.mark.parametrize("header", ["[]", "NaN", "{", "[" * 200_000, None])
@@ -421,7 +422,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return cls, path
 
 
-WRONG: list[Any] = [None, [], {}, "x", -1, 0, 1.5, True, [1, "x"], {"array": 3}, 10**9]
+WRONG: list[Any] = [None, "x", -1, [1, "x"]]  # tests/fuzz has more
 
 
 def test_wrong_parts_of_the_header_are_one_sentence(model: tuple[type[Any], Path], path: Path) -> None:

@@ -305,3 +305,5 @@ def test_the_imputer_takes_tables(table):
     assert (full["mass"][seen] == holes["mass"][seen]).all()
     new = imputer.transform(holes[:3])
     assert not new.isna().any().any()
+    with pytest.raises(InputError, match="log_density is for tables of numbers"):
+        imputer.log_density(holes, full)

@@ -65,3 +65,11 @@ def test_principal_axes_are_the_singular_vectors(rng, monkeypatch, shape, large)
     torch.testing.assert_close(variances, s[:2].square() / shape[0], rtol=1e-6, atol=0)
     torch.testing.assert_close((Vt[:2] @ V).abs(), torch.eye(2, dtype=torch.float64), rtol=0, atol=1e-5)
     assert (V.gather(0, V.abs().argmax(0, keepdim=True)) > 0).all(), "the sign is that of the largest entry"
+
+
+def test_jitter_is_relative_to_the_diagonal():
+    # A matrix of rank 1 has a factor only with jitter. Of c K it is √c times as large, as L(cK) = √c L(K)
+    a = torch.arange(1.0, 5.0, dtype=torch.float64)
+    K = torch.outer(a, a) - 1e-12 * torch.eye(4, dtype=torch.float64)
+    for c in (1e-12, 1e12):
+        assert_close(linalg.cholesky(c * K), c**0.5 * linalg.cholesky(K), 1e-6)

@@ -201,7 +201,76 @@ def test_the_posterior_of_inducing_data_is_the_posterior_of_the_data(X):
     assert not ours.root.triu(1).any()  # the explorer packs the lower triangle
 
 
+def test_scales_are_a_change_of_units(X):
+    # x = s y with y modelled in units of 1: the posterior mean is s times that of y, and the density of all N rows
+    # has the factor Π s_d⁻ᴺ. The hyperprior does not know the scales
+    s, Z, index = torch.tensor([0.2, 1.0, 30.0], dtype=torch.float64), normal(N, Q), torch.arange(N)
+    plain, scaled = inducing(5).eval(), inducing(5, scales=torch.stack([0 * s, s])).eval()
+    for model, rows in ((plain, X), (scaled, s * X)):
+        model.settle([(rows, Z)])
+    losses = [model(rows, index, N, torch.Generator()) for model, rows in ((plain, X), (scaled, s * X))]
+    assert_close(losses[1] * N * D, losses[0] * N * D + N * s.log().sum(), 1e-9)
+    new = normal(4, Q, seed=5)
+    (mean, var), (scaled_mean, scaled_var) = (model.posterior().predict(new) for model in (plain, scaled))
+    assert_close(scaled_mean, s * mean, 1e-9)
+    assert_close(scaled_var, s.square() * var, 1e-9)
+
+
+def test_rows_that_are_drawn_several_times_count_once(X):
+    # Σ E φφᵀ is the average over the draws of a row: the same draw three times is one draw
+    once, thrice, Z = inducing(4), inducing(4), normal(N, Q)
+    once.settle([(X, Z)])
+    thrice.settle([(X.repeat(3, 1), Z.repeat(3, 1))], draws=3)
+    assert_close(thrice.M, once.M, 1e-9)
+    assert_close(thrice.L_C, once.L_C, 1e-9)
+
+
+def test_the_posterior_has_the_jitter_of_training(X):
+    # In float32 the jitter is 1e-4 of the amplitude. Without it in the posterior, φ would not be the φ that M was
+    # found for, and inducing inputs that nearly coincide would magnify the difference
+    Z = normal(N, Q, dtype=torch.float32)
+    close = torch.cat([Z[:4], Z[:4] + 1e-3])
+    model = inducing(dtype=torch.float32, latents=Z, Z=close)
+    model.settle([(X.float(), Z)])
+    Phi, _ = model._features(Z)
+    assert_close(model.posterior().predict(Z)[0], Phi @ model.M, 1e-3)
+
+
+@pytest.mark.parametrize(("steps", "rho"), [(0, 1.0), (1, 1 / 2), (9, 1 / 10), (1000, 0.05)])
+def test_natural_steps_go_a_smaller_share_of_the_way_until_a_twentieth(X, steps, rho):
+    # S⁻¹ ← (1−ρ) S⁻¹ + ρ (I + w ΦᵀΦ), from S = I, with ρ = max(B/N, 1/20, 1/(1 + steps))
+    model, Z, n_total = inducing(4).train(), normal(N, Q), 1000 * N
+    model.steps.fill_(steps)
+    Phi = model._features(Z)[0].detach()
+    model(X, torch.arange(N), n_total, torch.Generator())
+    w = n_total / N / NOISE
+    assert_close(model.L_C @ model.L_C.T, torch.eye(4) + rho * w * Phi.T @ Phi, 1e-9)
+
+
 # ---------------------------------------------------------------------------------------------------- the VAE
+
+
+def test_samples_of_the_vae_spread_by_the_standard_deviation():
+    # x = m(z) + √c ε with c = .04 or so: 20 000 draws have its standard deviation within 2 %
+    decoder = Perceptron(D, Q, output="linear", spread="shared")
+    decoder.start_from(normal(D), 1.0, 0.04, torch.full((D,), 0.01), torch.Generator().manual_seed(0))
+    posterior = VAEModel(Table(normal(N, Q).float(), variance=True), decoder, normal(8, Q).float()).posterior()
+    Z = normal(1, Q).float().expand(20_000, Q)
+    mean, var = posterior.predict(Z[:1])
+    draws = posterior.sample(Z, torch.Generator().manual_seed(1))
+    assert_close(draws.std(0), var.sqrt().expand(1, D)[0], 0.02)
+    assert_close(draws.mean(0), mean[0], 0.02)
+
+
+def test_the_noise_of_the_vae_is_the_mean_over_the_prior():
+    decoder = Perceptron(D, Q, output="linear", spread="head")
+    decoder.start_from(normal(D), 1.0, 0.04, torch.full((D,), 0.01), torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        decoder.scale.weight.normal_(generator=torch.Generator().manual_seed(2))  # so that c depends on z
+    model = VAEModel(Table(normal(N, Q).float(), variance=True), decoder, normal(64, Q).float())
+    each = torch.stack([decoder(z[None])[1][0] for z in model.prior_draws])
+    assert (each.std(0) > 0.1 * each.mean(0)).all()
+    assert_close(model.feature_noise, each.mean(0), 1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

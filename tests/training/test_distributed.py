@@ -22,6 +22,7 @@ from torch import nn
 from sasgp import SASGP, SASGPRegressor
 from sasgp.estimators import all_rows, inference
 from sasgp.gp.kernels import make
+from sasgp.gp.masked_sums import PatternSums
 from sasgp.gp.row_sums import RowSums
 from sasgp.metrics import rmse
 from sasgp.models.encoders import Table
@@ -38,6 +39,13 @@ def curve(n=121):
     t = np.linspace(-2, 2, n)
     noise = 0.05 * np.random.default_rng(0).standard_normal((n, 4))
     return (np.stack([np.sin(t), np.cos(t), t, t**2], 1) + noise).astype(np.float32)
+
+
+def holed():
+    """The curve without a third of its values. Each row keeps its third."""
+    missing = np.random.default_rng(1).random((121, 4)) < 1 / 3
+    missing[:, 2] = False
+    return np.where(missing, np.float32(np.nan), curve())
 
 
 def decoder(encoder):
@@ -104,6 +112,14 @@ def task_sums(folder, ranks):
     model = SASGP(**SETTINGS | {"dtype": "float64", "support_size": 20}).fit(curve())
     np.save(folder / f"added-{ranks.rank}.npy", [len(X) for sums, X, _ in added if sums is model.sums_])
     model.save(folder / f"{ranks.rank}.safetensors")
+
+
+def task_missing(folder, ranks):
+    """Rows with missing values, of which each rank adds its blocks."""
+    fit_encoder.FIT_STEPS = vars(all_rows)["ENCODE_ROWS"] = 16
+    model = SASGP(**SETTINGS | {"dtype": "float64", "support_size": 20}).fit(holed())
+    model.save(folder / f"{ranks.rank}.safetensors")
+    np.save(folder / f"completed-{ranks.rank}.npy", model.impute(holed()))
 
 
 def task_buffers(folder, ranks):
@@ -234,6 +250,24 @@ def test_sums_over_two_ranks_are_those_of_one_process(tmp_path):
         for found, right in zip(one.posterior_.predict(Z), expected, strict=True):
             assert_close(found, right, TOLERANCE[torch.float64])
     assert torch.equal(models[0].sums_.S, models[1].sums_.S)
+
+
+def test_two_ranks_complete_rows_as_one_process_does(tmp_path):
+    run("missing", tmp_path)
+    completed = [np.load(tmp_path / f"completed-{rank}.npy") for rank in range(2)]
+    np.testing.assert_array_equal(*completed)
+    missing = np.isnan(holed())
+    assert (completed[0] == curve())[~missing].all()
+    model = SASGP.load(tmp_path / "0.safetensors")
+    Z = torch.as_tensor(model.embedding_)
+    assert isinstance(model.sums_, PatternSums)
+    # Each feature given the rows that have it, all of them added by one process
+    alone = PatternSums(model.model_.kernel, model.sums_.U, 4, model.sums_.L)
+    with torch.no_grad():
+        alone.add(model.model_.centred(torch.as_tensor(holed(), dtype=torch.float64)), Z)
+        expected = alone.posterior(model.model_.noise, model.model_.mean, model.model_.scales).predict(Z)
+    torch.testing.assert_close(model.sums_.n_g[model.sums_.group], torch.as_tensor((~missing).sum(0)).double())
+    assert_close(model.posterior_.predict(Z)[0], expected[0], TOLERANCE[torch.float64])
 
 
 def test_two_ranks_fit_one_regression(tmp_path):

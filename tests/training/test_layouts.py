@@ -403,3 +403,11 @@ def test_images_that_are_no_squares_are_named_and_others_refused(digits, tmp_pat
         for encoder in ("conv", "network"):  # which would use it for the explorer alone
             with pytest.raises(InputError, match=r"image_shape must be .*64 values in all. Got .*; give the sides"):
                 SASGP(encoder=encoder, image_shape=wrong).fit(digits)
+
+
+def test_rows_in_two_pieces_have_one_layout(rng):
+    # No row of one piece is near the other; without any coupling the graph has two parts, and scikit-learn warns
+    X = torch.randn(60, 3, generator=rng, dtype=torch.float64).numpy()
+    X[30:] += 1e4
+    Z = lay_out("spectral", X, 1, seed=0)[:, 0]
+    assert (Z[:30].max() < Z[30:].min()) or (Z[30:].max() < Z[:30].min())

@@ -26,6 +26,7 @@ from sasgp.errors import InputError
 from sasgp.estimators import storage
 from sasgp.training import checkpoint, fit_encoder, loop
 from sasgp.training.checkpoint import CheckpointWarning, Interrupted
+from sasgp.training.fingerprint import described
 from sasgp.training.loop import DivergedError, Training
 
 
@@ -758,3 +759,36 @@ def test_overwriting_keeps_the_old_run_until_the_new_one_is_whole(file, tmp_path
         with pytest.raises(ArithmeticError):
             cli.main([*options, "--overwrite"])
     assert {path.name: path.read_bytes() for path in Path(tmp_path / "run").iterdir()} == before
+
+
+def test_returns_are_forgotten_after_a_good_state(X, monkeypatch):
+    # Five bad steps in a row make one return, and four returns are the most. Good states between them start the count
+    # anew, so six troubles far apart are no reason to stop
+    monkeypatch.setattr(loop, "GOOD_STEPS", 3)
+    trouble = [step for start in range(10, 130, 20) for step in range(start, start + loop.IN_A_ROW)]
+    model = Line(bad=trouble)
+    run = training(model, X, max_epochs=60)
+    list(run)
+    assert model.n > max(trouble)
+    assert run.position.returns == 0
+    assert run.position.factor == pytest.approx(loop.LOWER**6)
+
+
+def test_saving_takes_a_twentieth_of_the_time_at_most(tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    saver = checkpoint.Checkpointer(tmp_path / "c.pt")
+    saver.last, saver.cost = 100.0, 2.0
+    for seconds, due in ((0, False), (39, False), (40, True), (100, True)):  # 2 of 40 seconds are a twentieth
+        now[0] = 100.0 + seconds
+        assert saver.due_after_epoch() == due
+
+
+def test_modules_that_differ_in_the_shape_of_a_parameter_alone_are_other_settings():
+    def own(size):
+        module = nn.Module()
+        module.weight = nn.Parameter(torch.zeros(size))
+        return module
+
+    assert described(own(3)) == described(own(3))
+    assert described(own(3)) != described(own(4))

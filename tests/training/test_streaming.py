@@ -11,7 +11,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from sasgp import SASGP
 from sasgp.data import rows
-from sasgp.data.disk import Chunks, FileReader
+from sasgp.data.disk import Chunks, FileReader, file_reader
 from sasgp.data.rows import ArrayRows
 from sasgp.errors import InputError
 from sasgp.estimators.validation import check_rows
@@ -207,10 +207,9 @@ def test_training_from_disk_is_as_good_as_from_memory(X, on_disk, monkeypatch):
     settings = {"max_epochs": 20, "batch_size": 64, "active_set_size": 20, "random_state": 0}
     from_disk, again, in_memory = (SASGP(**settings).fit(rows) for rows in (on_disk, on_disk, X))
     np.testing.assert_array_equal(from_disk.embedding_, again.embedding_)
-    # Other batches, the same objective: as far apart as two seeds
-    other = SASGP(**settings | {"random_state": 1}).fit(X)
-    spread = abs(in_memory.score(X) - other.score(X))
-    assert abs(from_disk.score(X) - in_memory.score(X)) < max(3 * spread, 1.0)
+    # Other batches, the same objective: .001 nats per value apart, where two seeds are .05 apart
+    losses = [fitted.history_[-1]["loss"] for fitted in (from_disk, in_memory)]
+    assert abs(losses[0] - losses[1]) < 0.02
 
 
 def test_early_stopping_reads_its_rows_from_disk(on_disk, X, monkeypatch):
@@ -291,3 +290,26 @@ def test_resident_memory_does_not_grow_with_the_rows(tmp_path):
         peaks[n] = int(done.stdout.split()[-1]) / 1024
         path.unlink()
     assert peaks[1_000_000] - peaks[100_000] < 50, peaks
+
+
+def test_a_subset_has_a_cache_of_its_own(on_disk, X):
+    # The cache of all rows knows 500 rows by their places; row 3 of the subset is another one
+    whole = ArrayRows(on_disk, torch.float32, CPU)
+    list(whole.stream(whole.segments(torch.Generator())))
+    chosen = torch.arange(499, -1, -5)
+    some = whole.subset(chosen)
+    drawn = list(some.stream(some.segments(torch.Generator())))
+    assert sorted(int(i) for index, _ in drawn for i in index) == list(range(100))
+    for index, batch in drawn:
+        assert torch.equal(batch, torch.from_numpy(X)[chosen[index]])
+
+
+def test_the_cache_drops_the_chunk_that_was_not_used_for_longest(on_disk, X, monkeypatch):
+    # Room for 2 chunks of 7 rows: after chunks 0, 1 and 0 again, chunk 2 takes the place of chunk 1
+    reader = file_reader(on_disk)
+    cache = Chunks(reader, None, 7 * X[0].nbytes, 7 * X[0].nbytes)
+    read = []
+    monkeypatch.setattr(cache, "_read", lambda chunk, out, usual=cache._read: [read.append(chunk), usual(chunk, out)])
+    for row in (0, 7, 1, 14, 2):
+        assert np.array_equal(cache.take(np.array([row])), X[[row]])
+    assert read == [0, 1, 2]

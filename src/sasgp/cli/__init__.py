@@ -27,6 +27,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
+from pathlib import Path
+from shutil import get_terminal_size
 
 from cyclopts import CycloptsError
 
@@ -53,6 +55,8 @@ from sasgp.errors import InputError
 from sasgp.models.settings import Settings
 from sasgp.training.progress import rank_of_process
 
+NARROW = 40  # columns of a terminal
+
 __all__ = ["DEFAULTS", "Settings", "app", "main"]
 
 
@@ -61,9 +65,16 @@ def main(tokens: Sequence[str] | None = None) -> int:
     # By default, torch's threads spin for milliseconds while they wait for each other, which slows a shared machine
     # down. This must be set before torch is loaded
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    columns = os.environ.get("COLUMNS", "")
+    if (int(columns) if columns.isdecimal() else get_terminal_size().columns) < NARROW:
+        os.environ["COLUMNS"] = str(NARROW)  # the help would take forever to fit one word into a few columns
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed, as in `sasgp … >&-`
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a result with "?" for ± is better than none
     try:
+        rank_of_process()  # an environment that makes no sense is told first
         LINE[:] = sys.argv[1:] if tokens is None else tokens
         with _short_warnings():
             app(LINE, exit_on_error=False, print_error=False, result_action="return_value")

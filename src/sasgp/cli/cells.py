@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sasgp.data.files import at_home
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
@@ -77,4 +78,4 @@ def write_latents(estimator: "SASGP", dataset: "Dataset", source: str, Z: Any, r
     latents = {KEY: Z}
     if estimator.latents == "bayesian":
         latents[f"{KEY}_std"] = estimator.transform(dataset.X, refine=refine, return_std=True)[1]
-    write_with_latents(Path(source).expanduser(), file, KEY, latents, provenance(estimator))
+    write_with_latents(at_home(source), file, KEY, latents, provenance(estimator))

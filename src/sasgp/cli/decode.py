@@ -7,6 +7,7 @@ from sasgp.cli.arguments import Flag, Model, app
 from sasgp.cli.loading import feature_names, load_model
 from sasgp.cli.printing import show
 from sasgp.cli.tables import decode_table
+from sasgp.data.files import at_home
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _read_latents(path: Path, n_components: int) -> "NDArray[Any]":
     from sasgp.data import load
     from sasgp.data.tables import TextError, read_table
 
-    path = path.expanduser()
+    path = at_home(path)
     names = [f"z{q}" for q in range(n_components)]
     if path.exists() and path.suffix.lower() not in (".csv", ".npy"):
         raise InputError(f"LATENTS must be a .csv or .npy file. Got {path}. Convert it.")

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 from cyclopts import Parameter
 
 from sasgp.cli.arguments import LINE, Metadata
+from sasgp.data.files import at_home
 from sasgp.errors import InputError
 from sasgp.models.settings import (
     InducingSettings,
@@ -233,7 +234,7 @@ def _absolute(path: str | None, *, folder: bool = False) -> str | None:
     """The absolute path of a file, or also of a folder, or the text as it is if it names none."""
     if path is None:
         return None
-    place = Path(path).expanduser()
+    place = at_home(path)
     return str(place.resolve()) if place.is_file() or (folder and place.is_dir()) else path
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from sasgp.cli.arguments import Data, Flag, Model, app
 from sasgp.cli.loading import feature_names, load_data, load_model
 from sasgp.cli.printing import show
-from sasgp.cli.tables import write_table
+from sasgp.cli.tables import side_by_side, write_table
+from sasgp.data.files import at_home
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def impute(
         raise InputError(f"{run.model} is a {type(estimator).__name__}, which cannot impute. Train another model.")
     dataset = load_data(data, None, estimator, run)
     if estimator.columns_ is not None:
-        dataset = replace(dataset, X=read_table(Path(data).expanduser()).frame)  # with labels and all other columns
+        dataset = replace(dataset, X=read_table(at_home(data)).frame)  # with labels and all other columns
     names = feature_names(run, estimator)
     if out.suffix.lower() == ".npy":
         _write_array(estimator, dataset, out, std=std, samples=samples)
@@ -103,13 +104,12 @@ def _completed(
 
     estimator.frame_kind_ = None if estimator.columns_ is None else "polars"
     given = as_frame(dataset.X)
-    gaps = given.select(pl.col(names).is_null())
+    gaps = given[list(names)].select(pl.all().is_null())
     n_filled = int(gaps.sum().sum_horizontal().item())
     if samples:
         drawn = estimator.impute(dataset.X, n_samples=samples, random_state=random_state)
-        tables = [as_frame(one).with_columns(pl.lit(i).alias("draw")) for i, one in enumerate(drawn, 1)]
-        whole = pl.concat(tables)
-        return whole.select("draw", pl.exclude("draw")), n_filled
+        number = pl.Series("draw", [i for i in range(1, len(drawn) + 1) for _ in range(len(given))], dtype=pl.Int32)
+        return side_by_side([number.to_frame(), pl.concat(map(as_frame, drawn))]), n_filled
     if not std:
         return as_frame(estimator.impute(dataset.X, random_state=random_state)), n_filled
     found = estimator.impute(dataset.X, return_std=True, return_interval=INTERVAL, random_state=random_state)
@@ -122,4 +122,4 @@ def _completed(
                 pl.select(pl.when(gaps[name]).then(values).otherwise(None).alias(f"{name}_{part}")).to_series()
                 for part, values in parts.items()
             ]
-    return frame.with_columns(more), n_filled
+    return side_by_side([frame, pl.DataFrame(more)]), n_filled

@@ -10,6 +10,7 @@ from sasgp import __version__
 from sasgp.cli.cells import as_scores
 from sasgp.cli.tables import load_table
 from sasgp.cli.together import ALONE, Processes
+from sasgp.data.files import at_home
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def load_data(
 
 def is_source(run: "RunFolder", source: str) -> bool:
     """Whether the model was trained on this data set or file."""
-    return run.source in (source, str(Path(source).expanduser().resolve()))
+    return run.source in (source, str(at_home(source).resolve()))
 
 
 def _made_up(columns: Sequence[str]) -> bool:
@@ -167,7 +168,7 @@ def rows_to_evaluate(
     """Rows that the model was not trained on, as far as that is known: X, y, and in words which rows they are."""
     if dataset.X_test is not None:
         return dataset.X_test, dataset.y_test, f"the test split of {dataset.name}"
-    place = str(Path(source).expanduser().resolve())
+    place = str(at_home(source).resolve())
     if any(update["file"] == place for update in run.updates):
         return dataset.X, dataset.y, "the rows that `sasgp update` added"
     if known is None or run.source != place or len(known.rows) - run.n_added != len(dataset.X):
@@ -207,7 +208,7 @@ def training_rows(model: "SASGP", run: "RunFolder", source: str) -> Any:
 
     from sasgp.data.tables import read_frame
 
-    return pl.concat([read_frame(part).frame.select(model.columns_.names) for part in parts], how="vertical_relaxed")
+    return pl.concat([read_frame(part).frame[list(model.columns_.names)] for part in parts], how="vertical_relaxed")
 
 
 def feature_names(run: "RunFolder", model: "SASGP") -> list[str]:

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from sasgp.cli import unfinished
 from sasgp.cli.files import missing_folders, remove_empty, same_file, writable
-from sasgp.data.files import real_path
+from sasgp.data.files import at_home, real_path
 from sasgp.data.labels import parse_labels
 from sasgp.data.named import NAMES
 from sasgp.errors import InputError
@@ -100,7 +100,7 @@ def check_inputs(path: Path, *inputs: str | None) -> None:
 
 def check_outside(path: Path, source: str) -> None:
     """Raise InputError if a run would be written into the folder of images that the command reads."""
-    if source not in NAMES and Path(source).expanduser().is_dir() and real_path(path).is_relative_to(real_path(source)):
+    if source not in NAMES and at_home(source).is_dir() and real_path(path).is_relative_to(real_path(source)):
         raise InputError(
             f"--out {path} is in {source}, so the pictures of the run would be taken for data. Choose a folder outside."
         )
@@ -334,11 +334,16 @@ def _check_info(info: Any) -> None:
     if not isinstance(info, dict) or not isinstance(info.get("data", {}), dict):
         raise ValueError("it is no mapping")
     data = info.get("data", {})
-    for name, kind in (("image_shape", int), ("columns", str), ("metadata", str)):
+    for name, kind in (("image_shape", int), ("columns", str), ("missing", str), ("metadata", str)):
         entries = data.get(name)
         if not (entries is None or (isinstance(entries, list) and all(type(entry) is kind for entry in entries))):
             raise ValueError(f"{name} is no list of {'numbers' if kind is int else 'names'}")
-    for name in ("name", "source", "labels", "target"):
+    table = data.get("table") or []
+    if not isinstance(table, list) or not all(
+        isinstance(one, dict) and all(isinstance(one.get(key), str) for key in ("name", "kind", "why")) for one in table
+    ):
+        raise ValueError("table is no list of columns")
+    for name in ("name", "source", "labels", "target", "target_name"):
         if not isinstance(data.get(name), str | None):
             raise ValueError(f"{name} is no text")
     pictures = info.get("pictures", [])
@@ -354,7 +359,7 @@ def _check_info(info: Any) -> None:
 
 def find(path: Path) -> RunFolder:
     """The run in a folder, or a model on its own."""
-    path = path.expanduser()
+    path = at_home(path)
     if not path.is_dir():
         return RunFolder(path)  # if something is wrong with the file, reading it will say so
     unfinished.complete(real_path(path))

@@ -9,6 +9,8 @@ from sasgp.cli.printing import show
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from sasgp.cli.fit_options import TableOptions
     from sasgp.cli.runs import RunFolder
     from sasgp.data.named import Dataset
@@ -21,6 +23,7 @@ __all__ = [
     "load_table",
     "show_by_column",
     "show_columns",
+    "side_by_side",
     "write_table",
 ]
 
@@ -131,6 +134,17 @@ def write_table(frame: Any, out: Path) -> None:
         found.write_parquet(file) if out.suffix.lower() == ".parquet" else found.write_csv(file)
 
 
+def side_by_side(frames: "Sequence[pl.DataFrame]") -> "pl.DataFrame":
+    """Tables with the same rows as one. Raise InputError if two columns have one name: one would be lost."""
+    import polars as pl
+
+    from sasgp.data.tables import first_repeated
+
+    if (twice := first_repeated(name for frame in frames for name in frame.columns)) is not None:
+        raise InputError(f"The result would have two columns called '{twice}'. Rename that column of the data.")
+    return pl.concat(frames, how="horizontal")
+
+
 def decode_table(estimator: "SASGP", Z: Any, out: Path, *, std: bool) -> None:
     """Decode latents into a table, with the uncertainty of each column if asked for."""
     import polars as pl
@@ -144,7 +158,7 @@ def decode_table(estimator: "SASGP", Z: Any, out: Path, *, std: bool) -> None:
             column.name for column in estimator.columns_.columns if column.kind in ("real", "skewed", "count", "date")
         ]
         more = [deviation.select(pl.all().name.suffix("_std"))]
-        more += [ends.select(pl.col(numbers).name.suffix(f"_{end}")) for end, ends in (("low", low), ("high", high))]
-        mean = pl.concat([mean, *more, estimator.probabilities(Z)], how="horizontal")
+        more += [ends[numbers].select(pl.all().name.suffix(f"_{end}")) for end, ends in (("low", low), ("high", high))]
+        mean = side_by_side([mean, *more, estimator.probabilities(Z)])
     write_table(mean, out)
     show([("", [("wrote", str(out), f"{len(Z)} rows, {mean.width} columns")])])

@@ -11,7 +11,6 @@
 The first process works on alone after the block: the others have left by then and do not wait for it.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from sasgp.training.progress import from_torchrun
 
 if TYPE_CHECKING:
     from sasgp.estimators import SASGP
@@ -86,7 +87,7 @@ ALONE = Processes()
 @contextmanager
 def together() -> Iterator[Processes]:
     """The processes of this command. If one of them fails in the block, all end, and one of them says why."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if from_torchrun("WORLD_SIZE", 1) == 1:
         yield ALONE  # without torch, which takes long to import
         return
 
@@ -95,7 +96,7 @@ def together() -> Iterator[Processes]:
     from sasgp.training.distributed import failing_together, joined
 
     if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        torch.cuda.set_device(from_torchrun("LOCAL_RANK", 0) % torch.cuda.device_count())
     # Results are arrays in memory, so they are sent from there, wherever they were computed
     with joined(torch.device("cpu"), AGAIN) as ranks, failing_together(ranks):
         yield Processes(ranks if ranks.world > 1 else None)

@@ -12,6 +12,7 @@ from sasgp.cli.arguments import LINE, Data, Labels, Model, app
 from sasgp.cli.loading import is_source, known_embedding, load_data, load_model
 from sasgp.cli.pictures import draw_latent, explorer_page
 from sasgp.cli.printing import Line, show
+from sasgp.data.files import at_home
 from sasgp.errors import InputError
 from sasgp.training.progress import rank_of_process
 
@@ -92,7 +93,7 @@ def _add(estimator: "SASGP", run: "RunFolder", source: str, dataset: "Dataset") 
     estimator.update(dataset.X)
     sums = estimator.sums_
     return {
-        "file": source if source in NAMES else str(Path(source).expanduser().resolve()),
+        "file": source if source in NAMES else str(at_home(source).resolve()),
         "rows": len(dataset.X),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "missed_share": float((sums.t - before.t) / (sums.k - before.k)),

@@ -16,12 +16,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["real_path", "remove_leftovers", "replacing", "sync"]
+from sasgp.errors import InputError
+
+__all__ = ["at_home", "real_path", "remove_leftovers", "replacing", "sync"]
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
     """Resolve `~` and links, so that the target of a link is replaced and not the link."""
-    return Path(os.path.realpath(Path(path).expanduser()))
+    return Path(os.path.realpath(at_home(path)))
+
+
+def at_home(path: str | os.PathLike[str]) -> Path:
+    """A path in which `~` and `~user` are replaced by the folder of the user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise InputError(f"{path} starts with {Path(path).parts[0]}, but no user has that name. Correct it.") from error
 
 
 @contextmanager

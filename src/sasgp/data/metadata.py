@@ -7,12 +7,12 @@ Values are numbers with NaN where they are missing, dates, or text.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sasgp.data.files import at_home
 from sasgp.data.tables import TABLE_SUFFIXES, TableFile, read_table, table_suffix
 from sasgp.errors import InputError
 
@@ -28,7 +28,7 @@ Metadata = dict[str, NDArray[Any]]
 
 def is_table_file(name: str) -> bool:
     """Whether a name is that of a table on disk."""
-    path = Path(name).expanduser()
+    path = at_home(name)
     return table_suffix(path) in TABLE_SUFFIXES and path.is_file()
 
 
@@ -48,7 +48,7 @@ def table_metadata(files: Sequence[str], n_rows: int, source: str) -> Metadata:
     """All columns of tables beside the data, which have one line per row."""
     found: Metadata = {}
     for name in files:
-        table = read_table(Path(name).expanduser())
+        table = read_table(at_home(name))
         if table.n_rows != n_rows:
             raise InputError(
                 f"metadata must have one line for each of the {n_rows} rows of {source}. {name} has {table.n_rows}.",

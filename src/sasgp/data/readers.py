@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sasgp.data.files import at_home
 from sasgp.data.folders import IMAGE_SUFFIXES, SUBFOLDERS, image_files, read_folder
 from sasgp.data.h5ad import read_h5ad
 from sasgp.data.labels import parse_labels
@@ -74,7 +75,7 @@ def load(
     """
     if isinstance(source, str) and source in NAMES:
         return _load_named(source, labels, metadata)
-    path = Path(source).expanduser()
+    path = at_home(source)
     if path.is_dir() and image_files(path):
         return _with_files(_load_folder(path, None if labels is None else str(labels)), metadata, path)
     _check_file(path, (*_READERS, ".h5ad", *TABLE_SUFFIXES), names=NAMES)
@@ -207,7 +208,7 @@ def _read_columns(
     if stays is not False:
         from sasgp.data.units import is_array
 
-        frame = DiskTable(table, kept, 0, table.n_rows) if table.stays_on_disk else table.frame.select(kept)
+        frame = DiskTable(table, kept, 0, table.n_rows) if table.stays_on_disk else table.frame[list(kept)]
         if stays or not is_array(frame):
             return frame, y, kept, column or labels, notes
     X, names = table.numbers(without=left_out, only=columns)
@@ -307,7 +308,7 @@ def _check_labels(y: NDArray[Any], n_rows: int, path: Path) -> NDArray[Any]:
 
 def _label_file(labels: str, n_rows: int, data: Path, columns: Sequence[str]) -> NDArray[Any]:
     """Labels for `data` from a separate file. None of the columns of `data` is called `labels`."""
-    path = Path(labels).expanduser()
+    path = at_home(labels)
     if not path.exists():
         if not columns:
             raise InputError(
@@ -338,6 +339,10 @@ def _label_file(labels: str, n_rows: int, data: Path, columns: Sequence[str]) ->
             )
         text = ["".join(row) for row in rows]
     text = [line.strip() for line in text]
+    if not text:
+        raise InputError(
+            f"{path} must have one label for each of the {n_rows} rows of {data}, but all its lines are blank."
+        )
     # An extra line counts as a header only if it looks like one: labels off by one are worse than an error.
     header = text[0] in LABEL_NAMES or (not is_number(text[0]) and all(map(is_number, text[1:])))
     if len(text) == n_rows + 1 and header:

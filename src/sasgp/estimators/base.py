@@ -32,9 +32,10 @@ from sasgp.training.checkpoint import Checkpointer
 from sasgp.training.distributed import agreed, joined
 from sasgp.training.fingerprint import differences, fingerprint, sample_fingerprint
 from sasgp.training.initialise import Start, initialise
-from sasgp.training.loop import Ranks, generator
+from sasgp.training.loop import DivergedError, Ranks, generator
 from sasgp.training.malloc import keep_freed_memory
 from sasgp.training.progress import rank_of_process
+from sasgp.training.restored import check_run
 from sasgp.training.run import Plan, TrainingRun
 
 __all__ = ["LatentEstimator", "check_same", "kept_until_the_end"]
@@ -186,6 +187,7 @@ class LatentEstimator(Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, 
         needed = saved is not None or checkpointer.path is not None  # it reads all rows
         current = self._fingerprint(array) if needed else {}
         if saved is not None:
+            check_run(saved)
             check_same(saved["fingerprint"], current)
         self._check_world(ranks.world)
         seed = seed_of(self.random_state) if saved is None else saved["seed"]
@@ -219,6 +221,11 @@ class LatentEstimator(Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, 
         run.train()
         rows.release()
         self.embedding_ = self._encode_together(everything, ranks)
+        if not np.isfinite(self.embedding_).all():
+            raise DivergedError(
+                "Training failed: some latents are not finite. Use dtype='float64' or a smaller learning rate, and "
+                "look for extreme values in the data."
+            )
         with torch.no_grad():
             self.posterior_ = self._final_posterior(everything, ranks)
         self._data_parts = [[len(array), sample_fingerprint(array, self.dtype)]]

@@ -31,7 +31,7 @@ from sasgp.gp.refine import normal_points
 from sasgp.training.loop import generator
 from sasgp.training.progress import progress_bar
 
-__all__ = ["Imputation"]
+__all__ = ["Imputation", "check_asked"]
 
 REFINE = 20  # steps by which latents are refined on the observed values
 DRAWS = 64  # of z, for each row; a quarter of them from anywhere in the latent space
@@ -83,7 +83,7 @@ class Imputation(Decoding):
         check_is_fitted(self)
         check_count("n_samples", n_samples, 0)
         check_count("refine", refine, 0)
-        _check_asked(return_std, n_samples, return_interval)
+        check_asked(return_std, n_samples, return_interval)
         if self.columns_ is not None:
             return self._impute_table(X, return_std, n_samples, return_interval, refine, random_state)
         array = check_rows(self, X, reset=False)
@@ -226,7 +226,7 @@ def _put(target: Array, rows: NDArray[np.int64], missing: Tensor, values: Tensor
     target[rows[r.numpy(force=True)], d.numpy(force=True)] = values[r, d].numpy(force=True)
 
 
-def _check_asked(return_std: bool, n_samples: int, return_interval: float | None) -> None:
+def check_asked(return_std: bool, n_samples: int, return_interval: float | None) -> None:
     """Raise InputError if the arguments of `impute` do not go together."""
     if n_samples and (return_std or return_interval is not None):
         raise InputError(

@@ -1,9 +1,8 @@
-"""SASGPImputer: a scikit-learn imputer for tables of numbers, on `SASGP` with a free latent for each row.
+"""SASGPImputer: a scikit-learn imputer for tables of numbers.
 
-Columns are standardised, so that one noise variance serves all of them. Every row has its own posterior of z, which
-fits what the row has: an amortised encoder would have to learn that for all patterns of missing values. The number of
-latent dimensions matters more than anything else; docs/missing-values.md says why half the number of columns is the
-default.
+By default each column is regressed on the others by a Gaussian process (`sasgp.estimators.column_imputation`). With a
+number of latent dimensions, the rows are completed by an `SASGP` with a free latent for each row instead. Columns are
+standardised, so that one noise variance serves all of them. docs/missing-values.md compares the two.
 """
 
 import math
@@ -11,13 +10,17 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sasgp.data.tables import is_frame, read_frame
 from sasgp.errors import InputError
+from sasgp.estimators.column_imputation import ColumnImputation
+from sasgp.estimators.imputation import check_asked
 from sasgp.estimators.sas import SASGP
 from sasgp.estimators.validation import check_count, seed_of
+from sasgp.training.loop import generator
 
 __all__ = ["SASGPImputer"]
 
@@ -29,23 +32,25 @@ SHARES = (0.0, 0.25, 0.5, 0.75)  # of the number of columns: candidates for the 
 MOST_DIMENSIONS = 16
 HIDDEN = 0.1  # share of the observed values by which a candidate is judged
 CHOICE_ROWS = 2000  # rows that decide, at most
+MOST_COLUMNS = 100  # with regressions: their work grows with the cube
 
 
 class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Completes tables with a Gaussian-process decoder (:class:`SASGP`).
+    """Completes tables of numbers with Gaussian processes.
 
-    A DataFrame with columns that are not numbers comes back as a DataFrame, in its own types. Such columns are
-    recognised as those of :class:`SASGP` are.
+    Each column is regressed on the others, given what is known of them in the row. A DataFrame with columns that are
+    not numbers comes back as a DataFrame, in its own types. It is completed by a decoder (:class:`SASGP`), and so is a
+    table with more than 100 columns.
 
     Parameters
     ----------
     n_components : int, "auto" or None
-        Dimensions of the latent space. None: half the number of columns, from 1 to 16. "auto": a tenth of the observed
+        None: regressions. Otherwise a decoder with this number of latent dimensions. "auto": a tenth of the observed
         values is hidden in up to 2000 rows, and the number that predicts them best is used, among 1 and a quarter, half
-        and three quarters of the columns. That takes several fits, and helps if columns have little in common. A table
-        with columns that are not numbers has half the number of its columns.
+        and three quarters of the columns. That takes several fits. A decoder that is used in spite of None, and one of
+        columns that are not numbers with "auto", has half as many dimensions as there are columns, from 1 to 16.
     max_epochs : int, optional
-        Passes over the data. None: about 1000 steps, but at least 100 passes.
+        Passes over the data that train a decoder. None: about 1000 steps, but at least 100 passes.
     random_state : int, RandomState or None
         None draws a new seed each time.
     device : str
@@ -55,13 +60,15 @@ class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     Attributes
     ----------
-    model_ : SASGP
-        The fitted model of the standardised columns.
+    model_ : SASGP or None
+        The decoder of the standardised columns. None with regressions.
+    regressions_ : object or None
+        The regressions of the standardised columns. None with a decoder.
     mean_, scale_ : ndarray [D]
         Mean and standard deviation of each column of numbers. A column without values has mean 0 and is filled with it.
         Not for a table with other columns.
-    n_components_ : int
-        Dimensions of the latent space that were used.
+    n_components_ : int or None
+        Dimensions of the latent space. None with regressions.
     errors_ : dict
         With "auto", the root mean squared error of hidden values, in standard deviations, by the number of dimensions.
     n_features_in_ : int
@@ -74,7 +81,7 @@ class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     >>> X = load_iris().data
     >>> holes = np.random.default_rng(0).random(X.shape) < 0.2
     >>> holes[holes.all(1)] = False
-    >>> imputer = SASGPImputer(n_components=2, max_epochs=20, random_state=0)
+    >>> imputer = SASGPImputer(random_state=0)
     >>> completed = imputer.fit_transform(np.where(holes, np.nan, X))
     >>> bool(np.isfinite(completed).all()), bool((completed == X)[~holes].all())
     (True, True)
@@ -106,6 +113,9 @@ class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if self.n_components is not None and self.n_components != "auto":
             check_count("n_components", self.n_components, also=", or 'auto' or None")
         self.errors_: dict[int, float] = {}
+        self.model_: SASGP | None = None
+        self.regressions_: ColumnImputation | None = None
+        self.n_components_: int | None = None
         if _is_mixed(X):
             validate_data(self, X, reset=True, skip_check_array=True)
             share = 0.5 if self.n_components is None or self.n_components == "auto" else None
@@ -126,6 +136,10 @@ class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         deviation = np.sqrt(np.square(np.where(seen, X - self.mean_, 0.0)).sum(0) / there)
         self.scale_ = np.where(deviation > 0, deviation, 1.0)
         X, seed = (X - self.mean_) / self.scale_, seed_of(self.random_state)
+        if self.n_components is None and X.shape[1] <= MOST_COLUMNS:
+            self.regressions_ = ColumnImputation(X, seed, show=self.verbose)
+            self.seed_ = seed
+            return self
         if self.n_components is None:
             self.n_components_ = _dimensions(X.shape[1], 0.5)
         else:
@@ -142,8 +156,16 @@ class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         return self.impute(X)
 
-    def impute(self, X: Any, return_std: bool = False, n_samples: int = 0, *, random_state: Any = None) -> Any:
-        """Complete rows X [M, D], with standard deviations or as several draws: see :meth:`SASGP.impute`.
+    def impute(
+        self,
+        X: Any,
+        return_std: bool = False,
+        n_samples: int = 0,
+        *,
+        return_interval: float | None = None,
+        random_state: Any = None,
+    ) -> Any:
+        """Complete rows X [M, D], with standard deviations or intervals, or as several draws: see :meth:`SASGP.impute`.
 
         A row without any value gets the mean and the standard deviation of each column.
 
@@ -152,27 +174,102 @@ class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         X : array-like [M, D]
         return_std : bool
         n_samples : int
+        return_interval : float, optional
         random_state : int, RandomState or None
         """
         check_is_fitted(self)
-        if self.model_.columns_ is not None:
-            return self.model_.impute(X, return_std, n_samples, random_state=random_state)
+        check_count("n_samples", n_samples, 0)
+        check_asked(return_std, n_samples, return_interval)
+        if self.model_ is not None and self.model_.columns_ is not None:
+            return self.model_.impute(
+                X, return_std, n_samples, return_interval=return_interval, random_state=random_state
+            )
         X = self._validated(X, reset=False)
-        missing, empty = np.isnan(X), np.isnan(X).all(1)
-        Z = (X - self.mean_) / self.scale_
-        Z[empty] = 0.0
-        found = self.model_.impute(Z, return_std, n_samples, random_state=random_state)
+        missing, Z = np.isnan(X), (X - self.mean_) / self.scale_
+        complete = self._decoded if self.regressions_ is None else self._regressed
+        found = complete(Z, return_std, n_samples, return_interval, random_state)
         if n_samples:
-            if empty.any():
-                drawn = self.model_.sample(n_samples * int(empty.sum()), random_state=random_state or self.model_.seed_)
-                found[:, empty] = drawn.reshape(n_samples, -1, X.shape[1])
-            return np.where(missing, found * self.scale_ + self.mean_, X)
-        mean, std = found if return_std else (found, None)
-        completed = np.where(missing, mean * self.scale_ + self.mean_, X)
-        if std is None:
-            return completed
-        std[empty] = 1.0
-        return completed, std * self.scale_
+            return np.where(missing, found[0] * self.scale_ + self.mean_, X)
+        completed = [np.where(missing, part * self.scale_ + self.mean_, X) for part in found]
+        if return_std:
+            completed[1] = found[1] * self.scale_
+        return completed[0] if len(completed) == 1 else tuple(completed)
+
+    def log_density(self, X: Any, truth: Any) -> Array:
+        """The log density of the true value of each missing cell: how good the distributions are.
+
+        Parameters
+        ----------
+        X : array-like [M, D]
+            Rows of numbers with missing values.
+        truth : array-like [M, D]
+            The same rows with their values.
+
+        Returns
+        -------
+        ndarray [M, D]
+            In the units of the columns. NaN where X is observed.
+        """
+        check_is_fitted(self)
+        if self.model_ is not None and self.model_.columns_ is not None:
+            raise InputError(
+                "log_density is for tables of numbers, but this table has columns of other kinds. Fit the imputer to "
+                "its columns of numbers alone.",
+                argument="X",
+            )
+        X, truth = self._validated(X, reset=False), self._validated(truth, reset=False)
+        Z, found = (X - self.mean_) / self.scale_, np.full(X.shape, np.nan)
+        if self.regressions_ is not None:
+            for part in self.regressions_.spreads(Z):
+                values = (truth[part.rows] - self.mean_) / self.scale_
+                found[part.rows] = self.regressions_.log_density(part, values) - np.log(self.scale_)
+        else:
+            mean, std = self.impute(X, return_std=True)
+            std = np.where(np.isnan(X), std, 1.0)
+            found = -0.5 * (np.log(2 * np.pi * std**2) + np.square((truth - mean) / std))
+        return np.where(np.isnan(X), found, np.nan)
+
+    def _regressed(
+        self, Z: Array, return_std: bool, n_samples: int, return_interval: float | None, random_state: Any
+    ) -> list[Array]:
+        """Standardised rows, completed by regressions: expectations, deviations and ends, or draws."""
+        assert self.regressions_ is not None
+        draw = generator(self.seed_ if random_state is None else seed_of(random_state), "impute")
+        if n_samples:
+            samples = np.repeat(Z[None], n_samples, 0)
+            for part in self.regressions_.spreads(Z, show=self.verbose):
+                for sample in samples:
+                    sample[part.rows] = np.where(part.missing, self.regressions_.draw(part, draw), Z[part.rows])
+            return [samples]
+        mean, std, low, high = Z.copy(), np.zeros_like(Z), Z.copy(), Z.copy()
+        for part in self.regressions_.spreads(Z, show=self.verbose):
+            mean[part.rows] = np.where(part.missing, part.mean, Z[part.rows])
+            std[part.rows] = np.where(part.missing, part.scale * self.regressions_.deviations, 0.0)
+            for ends, side in ((low, -1), (high, 1)) if return_interval is not None else ():
+                quantile = self.regressions_.quantiles(part, 0.5 + side * (return_interval or 0.0) / 2)
+                ends[part.rows] = np.where(part.missing, quantile, Z[part.rows])
+        return [mean] + [std] * return_std + [low, high] * (return_interval is not None)
+
+    def _decoded(
+        self, Z: Array, return_std: bool, n_samples: int, return_interval: float | None, random_state: Any
+    ) -> list[Array]:
+        """Standardised rows, completed by the decoder, in the same parts.
+
+        A row without any value gets mean 0 and deviation 1.
+        """
+        assert self.model_ is not None
+        empty = np.isnan(Z).all(1)
+        Z[empty] = 0.0
+        found = self.model_.impute(Z, return_std, n_samples, return_interval=return_interval, random_state=random_state)
+        parts: list[Array] = list(found) if isinstance(found, tuple) else [found]
+        if n_samples and empty.any():
+            drawn = self.model_.sample(n_samples * int(empty.sum()), random_state=random_state or self.model_.seed_)
+            parts[0][:, empty] = drawn.reshape(n_samples, -1, Z.shape[1])
+        if return_std:
+            parts[1][empty] = 1.0
+        if return_interval is not None:
+            parts[-2][empty], parts[-1][empty] = (norm.ppf(0.5 + side * return_interval / 2) for side in (-1, 1))
+        return parts
 
     def _validated(self, X: Any, *, reset: bool) -> Array:
         found: Array = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")

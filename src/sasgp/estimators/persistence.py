@@ -5,8 +5,10 @@ the model from the settings and sets its values, as resuming does. If a kernel, 
 class, the file has only the name of the class: loading a file runs no code.
 """
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
@@ -92,6 +94,10 @@ class Persistence(Settings, BaseEstimator):
         SASGP and GPLVM, sums over all rows. It holds no rows of the data, no code, and loading it runs none.
         """
         check_is_fitted(self)
+        storage.write(path, *self._contents())
+
+    def _contents(self) -> tuple[dict[str, Any], Tensors]:
+        """The header and the tensors of the file."""
         settings, arrays = self._described_settings()
         model = {f"model.{name}": value for name, value in self.model_.state_dict().items()}
         tensors = model | arrays | self._posterior_tensors() | {"embedding": torch.from_numpy(self.embedding_)}
@@ -104,7 +110,7 @@ class Persistence(Settings, BaseEstimator):
             "feature_names": None if names is None else [str(name) for name in names],
             "columns": None if self.columns_ is None else self.columns_.as_json() | {"frame": self.frame_kind_},
         }
-        storage.write(path, header, {name: tensor.detach() for name, tensor in tensors.items()})
+        return header, {name: tensor.detach().cpu() for name, tensor in tensors.items()}
 
     def _described_settings(self) -> tuple[dict[str, Any], Tensors]:
         """The settings as JSON, and those that are arrays."""
@@ -155,23 +161,25 @@ class Persistence(Settings, BaseEstimator):
             raise InputError(
                 f"{path} holds a {name} model, which {cls.__name__}.load cannot read. Load it with sasgp.{name}.load."
             )
-        _check_header(path, header, tensors, known[name])
-        settings = header["settings"] | {"device": device}
-        for part, instance in (("kernel", kernel), ("encoder", encoder)):
-            settings[part] = own_part(path, part, settings.get(part), instance)
-            if part not in header["settings"]:
-                del settings[part]
-        # The object that made a layout stays a name, because only another fit needs it
-        if isinstance(settings["init"], dict) and "array" in settings["init"]:
-            settings["init"] = tensors["init"].numpy()
-        self = known[name](**settings)
-        for attribute in self._SAVED:
-            setattr(self, attribute, header["fitted"][attribute])
-        if header["feature_names"] is not None:
-            self.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
-        self.columns_, self.frame_kind_ = table_columns(path, header["columns"], self.n_features_in_)
-        self.embedding_ = tensors["embedding"].numpy()
-        self._restore(path, tensors)
+        with wrong_parts(path):
+            _check_header(path, header, tensors, known[name])
+            settings = header["settings"] | {"device": device}
+            for part, instance in (("kernel", kernel), ("encoder", encoder)):
+                settings[part] = own_part(path, part, settings.get(part), instance)
+                if part not in header["settings"]:
+                    del settings[part]
+            # The object that made a layout stays a name, because only another fit needs it
+            if isinstance(settings["init"], dict) and "array" in settings["init"]:
+                settings["init"] = tensors["init"].numpy()
+            self = known[name](**settings)
+            for attribute in self._SAVED:
+                setattr(self, attribute, header["fitted"][attribute])
+            if header["feature_names"] is not None:
+                self.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
+            self.columns_, self.frame_kind_ = table_columns(path, header["columns"], self.n_features_in_)
+            self.embedding_ = tensors["embedding"].numpy()
+            self._restore(path, tensors)
+            _check_contents(path, (header, tensors), self._contents())
         return self
 
     def _restore(self, path: str | Path, tensors: Tensors) -> None:
@@ -216,6 +224,34 @@ def wrong_file(path: str | Path, reason: str) -> InputError:
         f"{path} is damaged, or something other than sasgp made it: {reason}. Copy it again from its source, or save "
         "the model again."
     )
+
+
+@contextmanager
+def wrong_parts(path: str | Path) -> Iterator[None]:
+    """Turn whatever wrong parts of a file lead to into one sentence."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # there are many ways to be wrong
+        reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+        raise wrong_file(path, reason) from error
+
+
+def _check_contents(path: str | Path, *contents: tuple[dict[str, Any], Tensors]) -> None:
+    """Raise InputError unless what was read is what saving would write: then nothing was ignored or converted."""
+    (header, tensors), (same_header, same_tensors) = contents
+    same_header = json.loads(json.dumps(same_header))  # lists for tuples
+    free = {"sasgp": None, "settings": None}  # the version; and the device, which the caller chooses
+    settings, same = (dict(one["settings"], device=None) for one in (header, same_header))
+    if header | free != same_header | free or settings != same:
+        raise wrong_file(path, "its settings, or what fit decided, are not what sasgp writes")
+    for name in tensors.keys() | same_tensors.keys():
+        one, other = tensors.get(name), same_tensors.get(name)
+        if one is None or other is None or one.dtype != other.dtype or not torch.equal(one, other):
+            raise wrong_file(path, f"its tensor {name} is not one that sasgp writes")
+        if one.is_floating_point() and not one.isfinite().all() and not name.endswith("_bound"):  # of a constraint
+            raise wrong_file(path, f"its tensor {name} has values that are not finite")
 
 
 def fits(tensor: Tensor, shape: tuple[int | None, ...]) -> bool:
@@ -263,12 +299,15 @@ def _check_header(path: str | Path, header: Any, tensors: Tensors, cls: type[Per
     ):
         raise wrong_file(path, "its feature names do not fit its features")
     embedding = tensors.get("embedding")
-    if embedding is None or not embedding.is_floating_point() or not fits(embedding, (None, fitted["_n_features_out"])):
+    if embedding is None or not embedding.numel() or not fits(embedding, (None, fitted["_n_features_out"])):
         raise wrong_file(path, "its tensor embedding is missing or has another shape")
+    for name in ("embedding", "support.U", "places"):  # latents, as the model computes with them
+        if name in tensors and tensors[name].dtype != getattr(torch, settings["dtype"]):
+            raise wrong_file(path, f"its tensor {name} is not {settings['dtype']}")
     if isinstance(settings["init"], dict) and "array" in settings["init"] and "init" not in tensors:
         raise wrong_file(path, "its tensor init is missing")
-    if type(fitted["encoder_noise_"]) not in (int, float):
-        raise wrong_file(path, "its encoder_noise_ is no number")
+    if not all(type(number) in (int, float) for number in (fitted["encoder_noise_"], settings["layout_weight"])):
+        raise wrong_file(path, "its encoder_noise_ or layout_weight is no number")
     factor = fitted["size_factor_"]
     if factor is not None and not (type(factor) in (int, float) and 0 < factor < math.inf):
         raise wrong_file(path, "its size_factor_ is no positive number")

@@ -44,6 +44,7 @@ from sasgp.training.loop import Ranks, generator
 from sasgp.training.malloc import keep_freed_memory
 from sasgp.training.progress import progress_bar
 from sasgp.training.regression import STEPS, sharpen, start, steps_of_sharpening
+from sasgp.training.restored import check_run
 from sasgp.training.run import Plan, TrainingRun
 
 __all__ = ["SupervisedEstimator"]
@@ -142,6 +143,7 @@ class SupervisedEstimator(SupervisedPersistence, SupervisedSettings, BaseEstimat
         needed = saved is not None or checkpointer.path is not None  # it reads all rows
         current = self._fingerprint(array, targets) if needed else {}
         if saved is not None:
+            check_run(saved)
             check_same(saved["fingerprint"], current)
         seed = seed_of(self.random_state) if saved is None else saved["seed"]
         self.seed_ = int(agreed(ranks, seed, self.torch_device()))

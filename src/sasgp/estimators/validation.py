@@ -338,7 +338,7 @@ def _shape_or_type(value: object) -> str:
 def check_device(settings: Settings | SupervisedSettings) -> None:
     """Raise InputError if there is no such device."""
     try:
-        torch.empty(0, device=settings.torch_device())
+        torch.zeros(1, device=settings.torch_device()).item()  # the device "meta" has no numbers
     except (RuntimeError, AssertionError) as error:
         raise InputError(
             f"device must be 'auto', 'cpu' or a device that torch finds here. Got {settings.device!r}: "

@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from sasgp.data.files import replacing
+from sasgp.data.files import at_home, replacing
 from sasgp.errors import InputError
 from sasgp.explorer.content import lighter
 
@@ -88,7 +88,7 @@ class Explorer:
 
     def save(self, path: str | Path) -> Path:
         """Write the page to a file and return its path. An existing file is replaced in one step."""
-        path = Path(path).expanduser()
+        path = at_home(path)
         with replacing(path) as temporary:
             temporary.write_text(self.html, encoding="utf-8")
         return path

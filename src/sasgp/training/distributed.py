@@ -9,6 +9,7 @@ the loop needs no second kind of model. `sasgp.training.shares` shares rows out.
 """
 
 import os
+import socket
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -19,6 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from sasgp.training.loop import Alone, Ranks
+from sasgp.training.progress import from_torchrun
 
 __all__ = [
     "FailedElsewhereError",
@@ -33,6 +35,7 @@ __all__ = [
 ]
 
 TIMEOUT = timedelta(minutes=10)  # for a process that runs but does not answer; one that dies is noticed at once
+UNREACHABLE = 30  # seconds without any sign of life from another host: the kernel there answers for a busy process
 RESUME = "Start all of them again from the last checkpoint; their number may change."
 
 
@@ -78,7 +81,7 @@ class Group:
         except RuntimeError as error:  # gloo: "Connection closed by peer"; also torch's DistBackendError
             raise RankError(
                 f"One of the {self.world} processes that work together is gone: rank {self.rank} got no answer. The "
-                f"other process was killed, failed (see its own message), or did not answer for "
+                f"other process was killed, failed (see its own message), cannot be reached, or did not answer for "
                 f"{TIMEOUT.total_seconds() / 60:g} minutes. {self.again} ({str(error).splitlines()[0]})"
             ) from error
 
@@ -95,7 +98,7 @@ def joined(device: torch.device, again: str = RESUME) -> Iterator[Ranks]:
     if dist.is_initialized():
         yield Group(again) if dist.get_world_size() > 1 else Alone()
         return
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
+    if from_torchrun("WORLD_SIZE", 1) == 1 or "RANK" not in os.environ:
         yield Alone()
         return
     # The first use of an optimiser would load this module after the group is made, and its default arguments would keep
@@ -103,8 +106,10 @@ def joined(device: torch.device, again: str = RESUME) -> Iterator[Ranks]:
     # process.
     import_module("torch.distributed.nn.functional")
     if device.type == "cuda":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(from_torchrun("LOCAL_RANK", 0))
+    before = _open_files()
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
+    _notice_lost_hosts(_open_files() - before)
     try:
         group = Group(again)
         yield group
@@ -112,6 +117,29 @@ def joined(device: torch.device, again: str = RESUME) -> Iterator[Ranks]:
         group.sum_(torch.zeros((), device=device))
     finally:
         dist.destroy_process_group()
+
+
+def _open_files() -> set[int]:
+    """The numbers of this process's open files; none where the system does not list them."""
+    with suppress(OSError):
+        return {int(name) for name in os.listdir("/proc/self/fd")}  # noqa: PTH208
+    return set()
+
+
+def _notice_lost_hosts(files: set[int]) -> None:
+    """Let the kernel close those of the connections whose other end cannot be reached. By itself it takes 15 minutes.
+
+    The kernel of the other host answers, so a process there that works for long is not lost.
+    """
+    for file in files:
+        with suppress(OSError), socket.socket(fileno=os.dup(file)) as end:
+            if end.family in (socket.AF_INET, socket.AF_INET6) and end.type == socket.SOCK_STREAM:
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                for option, value in (("KEEPIDLE", UNREACHABLE // 3), ("KEEPINTVL", UNREACHABLE // 6), ("KEEPCNT", 4)):
+                    end.setsockopt(socket.IPPROTO_TCP, getattr(socket, f"TCP_{option}"), value)
+                end.setsockopt(
+                    socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * UNREACHABLE
+                )  # ms, of data on its way
 
 
 def agreed(ranks: Ranks, value: float, device: torch.device) -> float:

@@ -7,12 +7,24 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-__all__ = ["progress_bar", "rank_of_process"]
+from sasgp.errors import InputError
+
+__all__ = ["from_torchrun", "progress_bar", "rank_of_process"]
 
 
 def rank_of_process() -> int:
     """The number that torchrun gave to this process; 0 without torchrun. Only process 0 shows and writes."""
-    return int(os.environ.get("RANK", "0")) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else 0
+    return from_torchrun("RANK", 0) if from_torchrun("WORLD_SIZE", 1) > 1 else 0
+
+
+def from_torchrun(name: str, default: int) -> int:
+    """A number from the environment, where torchrun puts it. Raise InputError if it is something else."""
+    value = os.environ.get(name, str(default))
+    if not (value.isascii() and value.isdecimal()):
+        raise InputError(
+            f"The environment variable {name} must be a whole number, as torchrun sets it. Got {value!r}. Unset it."
+        )
+    return int(value)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from sasgp.training.checkpoint import Checkpointer, Interrupted, Signals
 from sasgp.training.distributed import agreed, anywhere, same_everywhere
 from sasgp.training.loop import Epoch, Ranks, Rows, Training
 from sasgp.training.progress import progress_bar
+from sasgp.training.restored import check_training
 
 __all__ = ["Plan", "TrainingRun", "default_epochs"]
 
@@ -115,7 +116,7 @@ class TrainingRun:
         if saved is not None:
             self.epochs, self.best = saved["epochs"], dict(saved["best"])
             history.extend(saved["history"])
-            model.anchor = None if saved["anchor"] is None else Anchor.from_state(saved["anchor"], rows.device)
+            model.anchor = None
         elif ranks.world > 1:
             anchored = [] if model.anchor is None else [model.anchor.targets]
             same_everywhere([*model.state_dict().values(), *anchored], ranks)
@@ -130,6 +131,9 @@ class TrainingRun:
             ranks=ranks,
         )
         if saved is not None:
+            check_training(saved, self.training)
+            if saved["anchor"] is not None:
+                model.anchor = Anchor.from_state(saved["anchor"], rows.device)
             self.training.load_state_dict(saved["training"])
 
     @property

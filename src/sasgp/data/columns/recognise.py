@@ -195,7 +195,7 @@ def _text(present: "pl.Series", n_unique: int, ordered: bool) -> tuple[str, str]
         what = "id" if n_unique == N and spaces < 0.5 else "text"
         return what, f"{n_unique} different texts in {N} rows"
     if n_unique > MOST_LEVELS:
-        top = present.value_counts(sort=True)["count"][: MOST_LEVELS - 1].sum()
+        top = present.alias("value").value_counts(sort=True)["count"][: MOST_LEVELS - 1].sum()
         if top < N / 2:
             return "text", f"{n_unique} different texts, few of them frequent"
         return "category", f"{n_unique} levels, of which the {MOST_LEVELS - 1} most frequent are kept apart"
@@ -215,8 +215,8 @@ def _fitted(present: "pl.Series", kind: str, ordered: bool) -> Column:
         if not (present.dtype.is_numeric() or present.dtype.is_temporal()):
             raise InputError(f"Column '{present.name}' cannot be {kind}: it holds text ({_brief(present[0])}).")
         return _number(present, kind)
-    counted = present.value_counts()
-    found, counts = counted[present.name], counted["count"].to_numpy()
+    counted = present.alias("value").value_counts()  # a column may be called count
+    found, counts = counted["value"], counted["count"].to_numpy()
     if kind == "count":
         return _count(present)
     as_text = present.dtype in (pl.String, pl.Categorical, pl.Enum)

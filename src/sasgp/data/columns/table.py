@@ -8,15 +8,14 @@ table of the kind that the user had.
 
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sasgp.data.columns import cells
-from sasgp.data.columns.column import LEFT_OUT, Category, Column, Discrete, Number
-from sasgp.data.columns.maps import MonotoneMap
+from sasgp.data.columns import cells, stored
+from sasgp.data.columns.column import LEFT_OUT, Category, Column, Discrete
 from sasgp.data.columns.recognise import Finding, recognise
 from sasgp.errors import InputError
 
@@ -29,7 +28,6 @@ Array = NDArray[np.float64]
 # Without noise, the decoder learns that the scores of levels are exact, and is certain of levels that are wrong. With
 # the whole spread of the intervals it is never certain. docs/measurements.md has the table that this was chosen by
 DITHER = 0.2
-_CLASSES: dict[str, type[Column]] = {cls.__name__: cls for cls in (Number, Discrete, Category)}
 
 
 @dataclass(frozen=True)
@@ -172,18 +170,22 @@ class Columns:
 
     def as_json(self) -> dict[str, Any]:
         """All of it in values that JSON can hold."""
-        columns = [{"class": type(column).__name__} | _fields(column) for column in self.columns]
-        findings = [
-            {"name": one.name, "kind": one.kind, "why": one.why, "missing": one.missing} for one in self.findings
-        ]
-        return {"columns": columns, "findings": findings}
+        return {
+            "columns": list(map(stored.described, self.columns)),
+            "findings": [_described(o) for o in self.findings],
+        }
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """What `as_json` returned."""
-        columns = tuple(_column(one) for one in found["columns"])
+        """What `as_json` returned. Raises ValueError or TypeError if it cannot have returned this."""
+        columns = tuple(map(stored.rebuilt, found["columns"]))
         by_name = {column.name: column for column in columns}
         findings = tuple(Finding(**one, column=by_name.get(one["name"])) for one in found["findings"])
+        known = [one.name for one in findings]
+        if not by_name.keys() <= set(known) or len(by_name) != len(columns) or len(set(known)) != len(known):
+            raise ValueError("its columns have no names of their own")
+        if any(type(one.missing) is not int or not isinstance(one.kind + one.why + one.name, str) for one in findings):
+            raise ValueError("its columns are not described")
         return cls(columns, findings)
 
     # ------------------------------------------------------------------------------------------------ words
@@ -198,30 +200,8 @@ class Columns:
         return lines
 
 
-def _fields(column: Column) -> dict[str, Any]:
-    found = {one.name: getattr(column, one.name) for one in fields(column) if one.init}
-    found = {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
-    for name in ("low", "high", "sd"):  # JSON has no infinity
-        if name in found and not np.isfinite(found[name]):
-            found[name] = str(found[name])
-    return found | ({"map": asdict(column.map)} if isinstance(column, Number) else {})
-
-
-def _column(found: Mapping[str, Any]) -> Column:
-    cls = _CLASSES[found["class"]]
-    names = {one.name for one in fields(cls) if one.init}
-    own: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in found.items() if name in names
-    }
-    for name in ("low", "high", "sd"):
-        if name in own:
-            own[name] = float(own[name])
-    if cls is Number:
-        shape: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in found["map"].items()
-        }
-        own["map"] = MonotoneMap(**shape)
-    return cls(**own)
+def _described(one: Finding) -> dict[str, Any]:
+    return {"name": one.name, "kind": one.kind, "why": one.why, "missing": one.missing}
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -55,7 +55,7 @@ def _check_size(content: bytes, path: Path) -> None:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             need, have = sum(info.file_size for info in archive.infolist()), available()
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
         raise InputError(f"{path} is damaged or not an .xlsx file. Save it again.") from error
     if need > have:
         raise InputError(f"{path} needs {amount(need)} of memory, but only {amount(have)} are free.")

@@ -22,7 +22,7 @@ from sasgp.errors import InputError
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["LABEL_NAMES", "TableFile", "TextError", "readable", "source"]
+__all__ = ["LABEL_NAMES", "TableFile", "TextError", "literal", "readable", "source", "wide_integers"]
 
 LABEL_NAMES = ("label", "labels", "class", "target", "y")
 MIN_PART, MOST_PARTS = 4, 8  # columns that are read together: few fetches, each of a small share of the file
@@ -118,11 +118,11 @@ class TableFile:
         import polars as pl
 
         if isinstance(self.data, pl.DataFrame):
-            return self.data.slice(start, size).select(names)
+            return self.data.slice(start, size)[names]
         rows = self.tidy(self.data.slice(start, size))
         width = max(MIN_PART, math.ceil(len(names) / MOST_PARTS))
-        parts = [rows.select(names[i : i + width]).collect() for i in range(0, len(names), width)]
-        return pl.concat(parts, how="horizontal")
+        parts = [names[i : i + width] for i in range(0, len(names), width)]
+        return pl.concat([rows.select(literal(part)).collect()[part] for part in parts], how="horizontal")
 
     @property
     def stays_on_disk(self) -> bool:
@@ -172,12 +172,14 @@ class TableFile:
         import polars as pl
 
         with readable(self.path):
-            values = self.data.lazy().select(column).collect()[column]
+            values = self.data.lazy().select(literal([column])).collect()[column]
         if values.null_count():
             row = values.is_null().arg_max() or 0
             raise InputError(
                 f"{self.path}: {self._place(row)} has no label in column '{column}'. Add one or drop the row."
             )
+        if values.dtype in wide_integers():
+            return parse_labels(values.cast(pl.String).to_list())
         if values.dtype in (pl.String, pl.Categorical, pl.Enum):
             return text_array(values.cast(pl.String).to_list())
         if self.as_written and values.dtype != pl.Boolean:
@@ -195,9 +197,9 @@ class TableFile:
         """All columns except some, as X [N, D] and their names, or `only` some if the file names all of those."""
         import polars as pl
 
-        frame = self.frame.drop(without)
+        frame = self.frame[[name for name in self.frame.columns if name not in without]]
         if only is not None and self.has_header and set(only) <= set(frame.columns):
-            frame = frame.select(only)
+            frame = frame[list(only)]
         other = {
             name: dtype
             for name, dtype in frame.schema.items()
@@ -302,6 +304,20 @@ def source(path: Path) -> Path | bytes:
     except UnicodeEncodeError:
         return path.read_bytes()
     return path
+
+
+def wide_integers() -> "list[type[pl.DataType]]":
+    """Types of integers with 128 bits, which NumPy does not have. Older releases of polars have none, or one."""
+    import polars as pl
+
+    return [getattr(pl, name) for name in ("Int128", "UInt128") if hasattr(pl, name)]
+
+
+def literal(names: Sequence[str]) -> "pl.Expr":
+    """Columns by their names. To polars itself, a column called * is all columns."""
+    import polars as pl
+
+    return pl.selectors.by_name(*names)
 
 
 def _stray(column: "pl.Series") -> "pl.Series":

@@ -93,8 +93,10 @@ def name_rows(names: Sequence[str]) -> list[str]:
 
 
 def check_names(names: Sequence[str], what: object) -> None:
-    """Raise one InputError about all columns without a name and all names that occur twice."""
+    """Raise one InputError about all columns without a name, names that occur twice, and names that are patterns."""
     problems = []
+    if patterns := [f"'{name}'" for name in names if name.startswith("^") and name.endswith("$")]:
+        problems.append(f"polars takes {_some(patterns)} for a pattern. Rename such columns.")
     if unnamed := [str(i) for i, name in enumerate(names, 1) if not name]:
         one = f"column {unnamed[0]} has no name. Name it."
         problems.append(one if len(unnamed) == 1 else f"columns {_some(unnamed)} have no name. Name them.")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sasgp.data.tables.cells import MISSING, sentinels, type_columns, unclear_dates
 from sasgp.data.tables.delimited import unpacked_bytes
-from sasgp.data.tables.file import TableFile, source
+from sasgp.data.tables.file import TableFile, source, wide_integers
 from sasgp.data.tables.headers import check_names, name_rows
 from sasgp.errors import InputError
 
@@ -55,7 +55,9 @@ def read_jsonl(path: Path, missing: Sequence[str] = ()) -> TableFile:
     for line in islice(content.splitlines(), 100):
         if line.strip():
             first |= dict.fromkeys(json.loads(line))
-    frame = tidied(frame.select(*first, pl.exclude(*first)).lazy(), path, missing).collect()
+    frame = tidied(
+        frame[[*first, *(name for name in frame.columns if name not in first)]].lazy(), path, missing
+    ).collect()
     text = frame.select(pl.selectors.string()).get_columns()
     columns, ambiguous = type_columns(text, missing=missing)
     return TableFile(path, frame.with_columns(columns), tuple(unclear_dates(path, ambiguous)))
@@ -74,7 +76,7 @@ def tidied(frame: "pl.LazyFrame", what: object, missing: Sequence[str] = ()) -> 
     frame = frame.with_columns(
         pl.selectors.string().replace(codes, [None] * len(codes)),
         pl.selectors.float().fill_nan(None),
-        pl.selectors.decimal().cast(pl.Float64),
+        (pl.selectors.decimal() | pl.selectors.by_dtype(*wide_integers())).cast(pl.Float64),
     )
     if not missing:
         return frame
