@@ -1,5 +1,8 @@
 """Damaged and made-up model files: each loads as what it says, or is refused in one sentence."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pytest
@@ -38,13 +41,19 @@ def holes():
     return X
 
 
-MODELS = {
+MODELS: dict[str, Callable[[], Any]] = {
     "rows": lambda: sasgp.SASGP(max_epochs=1, random_state=0, noise="local").fit(numbers()),
     "table": lambda: sasgp.SASGP(max_epochs=1, random_state=0).fit(mixed()),
     "holes": lambda: sasgp.SASGP(max_epochs=1, random_state=0, kernel="matern32").fit(holes()),
     "images": lambda: sasgp.SASGP(max_epochs=1, random_state=0, encoder="conv").fit(numbers(40, 64).reshape(40, 8, 8)),
     "exact": lambda: sasgp.GPLVM(max_epochs=1, random_state=0, encoder="table", init=numbers()[:, :2]).fit(numbers()),
     "inducing": lambda: sasgp.BayesianGPLVM(max_epochs=1, random_state=0, n_inducing=8).fit(numbers()),
+    "regression": lambda: sasgp.SASGPRegressor(max_epochs=1, random_state=0).fit(
+        mixed(), np.exp(mixed()["length"] / 9)
+    ),
+    "classes": lambda: sasgp.SASGPClassifier(max_epochs=1, random_state=0, prediction="nearest", neighbours=20).fit(
+        holes(), np.arange(40) % 3
+    ),
     "network": lambda: sasgp.VAE(max_epochs=1, random_state=0, variance="head").fit(numbers()),
 }
 
@@ -78,7 +87,7 @@ def test_files_with_damaged_bytes_are_refused(file, tmp_path, seed):
             cls.load(target)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of numbers that the file made up
+@pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore:Columns have values")  # that the file made up
 def test_files_with_a_right_checksum_load_as_what_they_say_or_are_refused(file, tmp_path, seed):
     cls, path = file
     draw = generator(f"parts {cls.__name__}", seed)
@@ -103,6 +112,9 @@ def test_files_with_a_right_checksum_load_as_what_they_say_or_are_refused(file, 
 
 def use(model):
     """All that a loaded model is for."""
+    if isinstance(model, sasgp.SASGPRegressor | sasgp.SASGPClassifier):
+        model.predict(holes() if isinstance(model, sasgp.SASGPClassifier) else mixed())
+        return
     Z = model.embedding_[:3]
     rows = model.sample(3, random_state=0)
     model.predict(Z, return_std=True)

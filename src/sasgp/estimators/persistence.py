@@ -32,6 +32,7 @@ from sasgp.models.settings import Settings
 
 __all__ = [
     "Persistence",
+    "check_contents",
     "class_name",
     "fits",
     "is_size",
@@ -179,7 +180,7 @@ class Persistence(Settings, BaseEstimator):
             self.columns_, self.frame_kind_ = table_columns(path, header["columns"], self.n_features_in_)
             self.embedding_ = tensors["embedding"].numpy()
             self._restore(path, tensors)
-            _check_contents(path, (header, tensors), self._contents())
+            check_contents(path, (header, tensors), self._contents())
         return self
 
     def _restore(self, path: str | Path, tensors: Tensors) -> None:
@@ -238,7 +239,7 @@ def wrong_parts(path: str | Path) -> Iterator[None]:
         raise wrong_file(path, reason) from error
 
 
-def _check_contents(path: str | Path, *contents: tuple[dict[str, Any], Tensors]) -> None:
+def check_contents(path: str | Path, *contents: tuple[dict[str, Any], Tensors]) -> None:
     """Raise InputError unless what was read is what saving would write: then nothing was ignored or converted."""
     (header, tensors), (same_header, same_tensors) = contents
     same_header = json.loads(json.dumps(same_header))  # lists for tuples

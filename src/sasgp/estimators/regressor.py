@@ -13,7 +13,7 @@ from sasgp.data.columns import Columns, Number
 from sasgp.data.rows import ArrayRows
 from sasgp.errors import InputError
 from sasgp.estimators.supervised import SupervisedEstimator
-from sasgp.estimators.targets import better_map, check_targets, plain_columns
+from sasgp.estimators.targets import as_columns, better_map, check_targets, plain_columns
 from sasgp.estimators.validation import check_choice, check_count, check_rows, seed_of
 from sasgp.gp.nearest import NearestRows, without_itself
 from sasgp.gp.posterior import Posterior
@@ -105,13 +105,13 @@ class SASGPRegressor(RegressorMixin, MultiOutputMixin, TargetSettings, Supervise
         var = var + float(nearest.noise)
         zeros = np.zeros((N, len(self.targets_)))
         Y = self.targets_.predict(self._targets.numpy(), zeros)  # in the user's units
-        chosen = tuple(
+        chosen = [
             better_map(column, Y[rows.cpu(), t], Y[near.cpu(), t], weights, var)
             for t, column in enumerate(self.targets_.columns)
             if isinstance(column, Number)
-        )
-        changed = chosen != self.targets_.columns
-        self.targets_ = Columns(chosen, ())
+        ]
+        changed = tuple(chosen) != self.targets_.columns
+        self.targets_ = as_columns(chosen)
         self._targets = torch.from_numpy(self.targets_.scores(Y))
         return changed
 

@@ -16,7 +16,17 @@ from sasgp import __version__
 from sasgp.data.columns import Columns
 from sasgp.errors import InputError
 from sasgp.estimators import storage
-from sasgp.estimators.persistence import class_name, fits, is_size, own_part, subclasses, table_columns, wrong_file
+from sasgp.estimators.persistence import (
+    check_contents,
+    class_name,
+    fits,
+    is_size,
+    own_part,
+    subclasses,
+    table_columns,
+    wrong_file,
+    wrong_parts,
+)
 from sasgp.gp import kernels
 from sasgp.models.regression import RegressionModel, RegressionSettings
 
@@ -62,6 +72,10 @@ class SupervisedPersistence(BaseEstimator):
         from them: whoever has the file has the data. It holds no code, and loading it runs none.
         """
         check_is_fitted(self)
+        storage.write(path, *self._contents())
+
+    def _contents(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """The header and the tensors of the file."""
         settings = dict(self.get_params(deep=False))
         if isinstance(self.kernel, Kernel):
             try:
@@ -85,7 +99,7 @@ class SupervisedPersistence(BaseEstimator):
         tensors |= {"places": self._places, "targets": self._targets}
         if (centres := getattr(getattr(self.posterior_, "index", None), "centres", None)) is not None:
             tensors["centres"] = centres
-        storage.write(path, header, {name: tensor.detach() for name, tensor in tensors.items()})
+        return header, {name: tensor.detach().cpu() for name, tensor in tensors.items()}
 
     @classmethod
     def load(cls, path: str | Path, *, kernel: Kernel | None = None, device: str = "auto") -> Self:
@@ -106,21 +120,20 @@ class SupervisedPersistence(BaseEstimator):
             raise InputError(
                 f"{path} holds a {name} model, which {cls.__name__}.load cannot read. Load it with sasgp.{name}.load."
             )
-        _check_header(path, header, tensors, known[name])
-        settings = header["settings"] | {"device": device}
-        settings["kernel"] = own_part(path, "kernel", settings["kernel"], kernel)
-        self = known[name](**settings)
-        for attribute in self._SAVED:
-            setattr(self, attribute, header["fitted"][attribute])
-        if header["feature_names"] is not None:
-            self.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
-        self.columns_, self.frame_kind_ = table_columns(path, header["columns"], self.n_features_in_)
-        try:
+        with wrong_parts(path):
+            _check_header(path, header, tensors, known[name])
+            settings = header["settings"] | {"device": device}
+            settings["kernel"] = own_part(path, "kernel", settings["kernel"], kernel)
+            self = known[name](**settings)
+            for attribute in self._SAVED:
+                setattr(self, attribute, header["fitted"][attribute])
+            if header["feature_names"] is not None:
+                self.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
+            self.columns_, self.frame_kind_ = table_columns(path, header["columns"], self.n_features_in_)
             self._check_settings()
             self._restore_targets(header["targets"])
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise wrong_file(path, "its settings or its targets are none that a model has") from error
-        self._restore(path, tensors)
+            self._restore(path, tensors)
+            check_contents(path, (header, tensors), self._contents())
         return self
 
     def _check_settings(self) -> None:

@@ -4,6 +4,7 @@ A map is judged by what it is for: the density and the error of training rows, e
 rows. A prediction is a weighted sum of targets, so the weights of one fit serve all maps.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_array
 
-from sasgp.data.columns import Columns, Number
+from sasgp.data.columns import Columns, Finding, Number
 from sasgp.data.columns.maps import GAIN, candidates, straight_map
 from sasgp.errors import InputError
 
-__all__ = ["better_map", "check_targets", "plain_columns"]
+__all__ = ["as_columns", "better_map", "check_targets", "plain_columns"]
 
 Array = NDArray[np.float64]
 
@@ -40,11 +41,17 @@ def plain_columns(Y: Array, names: list[str]) -> Columns:
             "is nothing to learn: leave it out.",
             argument="y",
         )
-    columns = (
-        Number(name=name, kind="real", sd=float(values.std()), map=straight_map(values))
-        for name, values in zip(names, Y.T, strict=True)
+    return as_columns(
+        [
+            Number(name=name, kind="real", sd=float(values.std()), map=straight_map(values))
+            for name, values in zip(names, Y.T, strict=True)
+        ]
     )
-    return Columns(tuple(columns), ())
+
+
+def as_columns(targets: Sequence[Number]) -> Columns:
+    """Targets as the columns of a table."""
+    return Columns(tuple(targets), tuple(Finding(one.name, one.kind, "target", 0, one) for one in targets))
 
 
 def better_map(column: Number, y: Array, y_near: Array, weights: Array, var: Array) -> Number:
