@@ -12,6 +12,10 @@
     sasgp explore runs/digits --open
     sasgp plot runs/digits --relevance --out figures
 
+    sasgp fit table.csv --target price --out runs/price
+    sasgp predict runs/price new.csv --out predictions.csv
+    sasgp explain runs/price new.csv --features age,size
+
 Each command has its own module. Results go to standard output, progress and errors to standard error. An error that
 the user can put right is one line, with exit code 2; failed arithmetic has exit code 1; anything else is a bug, and
 shows its traceback. Heavy packages are imported inside the commands, so that help appears at once.
@@ -29,7 +33,21 @@ from shutil import get_terminal_size
 from cyclopts import CycloptsError
 
 # Each of these modules registers its command with the application
-from sasgp.cli import decode, embed, evaluate, evidence, explore, fit, impute, plot, sample, score, update  # noqa: F401
+from sasgp.cli import (  # noqa: F401
+    decode,
+    embed,
+    evaluate,
+    evidence,
+    explain,
+    explore,
+    fit,
+    impute,
+    plot,
+    predict,
+    sample,
+    score,
+    update,
+)
 from sasgp.cli.arguments import LINE, app
 from sasgp.cli.fit_options import DEFAULTS
 from sasgp.cli.messages import in_options

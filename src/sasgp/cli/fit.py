@@ -1,10 +1,6 @@
 """`sasgp fit`: train a model, and leave a folder with everything that belongs to the run."""
 
-import json
 import shlex
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -12,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from sasgp.cli import report
+from sasgp.cli import fit_target, report
 from sasgp.cli.arguments import LINE, Data, Flag, Labels, Open, app, check_seed
 from sasgp.cli.cells import held_out, knows_genes
-from sasgp.cli.fit_options import AS_FOUND, DEFAULTS, ModelName, Options, Request, TableOptions
+from sasgp.cli.fit_options import AS_FOUND, DEFAULTS, ModelName, Options, Request, TableOptions, Target
 from sasgp.cli.pictures import draw_run, explorer_page, open_page
 from sasgp.cli.printing import show
+from sasgp.cli.results import complete, write_run
 from sasgp.cli.tables import as_table, show_columns
 from sasgp.errors import InputError
 from sasgp.training.progress import rank_of_process
@@ -31,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fit"]
 
+PICTURES = "`sasgp explore {run}` and `sasgp plot {run} --out FOLDER` make its pictures."
 N_WATCHED = 2000  # rows in the pictures of TensorBoard
 
 
@@ -52,6 +50,7 @@ def fit(
     out: Path | None = None,
     resume: Path | None = None,
     labels: Labels = None,
+    target: Target = None,
     model: ModelName = "sasgp",
     test_fraction: float | None = None,
     overwrite: Annotated[bool, Flag] = False,
@@ -65,6 +64,9 @@ def fit(
     DATA may be a table (.csv, .tsv, .txt, also .gz; .parquet, .feather, .jsonl or .xlsx), whose columns are recognised;
     a .npy (which stays on disk), .npz or .h5ad file; or a folder of images, whose subfolders are their labels. The
     folder OUT gets model.safetensors, embedding.csv, history.jsonl, run.json, latent.png, loss.png and explorer.html.
+
+    With --target, a column is predicted from the others instead. OUT then gets model.safetensors, which holds the
+    training rows, predictions.csv of the held-out rows, history.jsonl, run.json and pictures.
 
     Ctrl-C and SIGTERM finish the current step, save it and stop. A run that was interrupted or killed continues with
     `sasgp fit --resume OUT`, to the same result. Under torchrun, all processes train one model together.
@@ -88,7 +90,8 @@ def fit(
         Write event files to OUT/tensorboard. Needs the package tensorboard.
     """
     command = shlex.join(["sasgp", *LINE])
-    request = Request(data, labels, model, test_fraction, overwrite, tensorboard, table, options, command)
+    request = Request(data, labels, target, model, test_fraction, overwrite, tensorboard, table, options, command)
+    request = request.for_target()
     if resume is not None and out is not None:
         raise InputError("--resume already names the folder of the run. Leave out --out.")
     if resume is not None and not request.given() and _draw_again(resume, open_):
@@ -103,14 +106,17 @@ def _run(request: Request, out: Path | None, resumed: bool, open_: bool) -> None
 
     if request.data is None or out is None:
         raise InputError("fit needs DATA and --out RUN, or --resume RUN. Try `sasgp fit --help`.")
-    runs.check_inputs(out, request.data, request.labels)
+    runs.check_inputs(out, request.data, request.labels, request.target)
     runs.check_outside(out, request.data)
     if not resumed and not rank_of_process():
         runs.check_new(out, overwrite=request.overwrite)
+    if request.target is not None:
+        fit_target.run(request, request.data, request.target, out, resumed)
+        return
     trained = _train(request, request.data, out, resumed)
     if trained is None:
         return
-    with _complete(out):
+    with complete(out, PICTURES):
         show(report.summary(trained.info, trained.dataset, out))
         _draw(trained.estimator, trained.embedding, trained.dataset, real_path(out))
     _show_pictures(out, open_)
@@ -134,10 +140,13 @@ def _draw_again(out: Path, open_: bool) -> bool:
         return False
     if rank_of_process():
         return True
+    if runs.find(out).target is not None:
+        fit_target.draw_again(out)
+        return True
 
     from sasgp.cli.loading import known_embedding, load_data, load_model
 
-    with _complete(out):
+    with complete(out, PICTURES):
         estimator, run = load_model(out)
         if run.folder is None or run.source is None:
             return False
@@ -156,21 +165,6 @@ def _show_pictures(out: Path, open_: bool) -> None:
     show([report.pictures(out)])
     if open_:
         open_page(real_path(out) / runs.EXPLORER)
-
-
-@contextmanager
-def _complete(out: Path) -> Iterator[None]:
-    """Add to an error in a picture that the run is complete without it."""
-    run = shlex.quote(str(out))
-    how = f"The run is complete. `sasgp explore {run}` and `sasgp plot {run} --out FOLDER` make its pictures."
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        error.args = (f"interrupted while drawing. {how}",)
-        raise
-    except (InputError, OSError) as error:
-        error.add_note(how)
-        raise
 
 
 def _train(request: Request, source: str, out: Path, resumed: bool) -> Trained | None:
@@ -248,32 +242,5 @@ def _write(
     embedding = embedding.named(dataset.ids)
     metrics = quality(estimator, split, Z_test, seed)
     info = report.run_info(request, dataset, split, estimator, seconds, metrics)
-    try:
-        with runs.written(out) as folder:
-            estimator.save(folder / runs.MODEL)
-            embedding.write(folder / runs.EMBEDDING)
-            lines = "".join(json.dumps(record) + "\n" for record in estimator.history_)
-            (folder / runs.HISTORY).write_text(lines, encoding="utf-8")
-            (folder / runs.INFO).write_text(json.dumps(info, indent=1) + "\n", encoding="utf-8")
-    except (OSError, InputError) as error:
-        cause = error if isinstance(error, OSError) else error.__cause__
-        if not isinstance(cause, OSError):
-            raise
-        raise InputError(f"{out} could not be written: {cause.strerror or cause}. {_rescued(estimator)}.") from error
+    write_run(out, estimator, info, lambda folder: embedding.write(folder / runs.EMBEDDING))
     return Trained(dataset, estimator, embedding, info)
-
-
-def _rescued(estimator: "SASGP") -> str:
-    """Save a model that took long to train in the system's temporary folder, and say where it is."""
-    from sasgp.cli import runs
-
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="sasgp-"))
-        try:
-            estimator.save(folder / runs.MODEL)
-        except (OSError, InputError):
-            folder.rmdir()
-            raise
-    except (OSError, InputError):
-        return "Free some space or choose another place"
-    return f"The trained model is in {folder / runs.MODEL} instead"

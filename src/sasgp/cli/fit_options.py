@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -11,19 +11,56 @@ from cyclopts import Parameter
 from sasgp.cli.arguments import LINE, Metadata
 from sasgp.data.files import at_home
 from sasgp.errors import InputError
-from sasgp.models.settings import InducingSettings, NetworkSettings, Settings, documented
+from sasgp.models.settings import (
+    InducingSettings,
+    NetworkSettings,
+    Settings,
+    SupervisedSettings,
+    TargetSettings,
+    documented,
+)
 
-__all__ = ["AS_FOUND", "DEFAULTS", "ModelName", "Options", "Request", "TableOptions"]
+__all__ = ["AS_FOUND", "DEFAULTS", "ModelName", "Options", "Request", "TableOptions", "Target", "hint"]
 
 ModelName = Literal["sasgp", "gplvm", "bayesian-gplvm", "vae"]
 Several = Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())]
 MODELS = {"sasgp": "SASGP", "gplvm": "GPLVM", "bayesian-gplvm": "BayesianGPLVM", "vae": "VAE"}
 
 
+SUPERVISED = {field.name: field for field in fields(SupervisedSettings)}
+SHARED = SUPERVISED.keys() & {field.name for field in fields(Settings)}  # options of both kinds of models
+AS_TYPED = ("random_state", "verbose", "columns")  # whose defaults are those of the command line
+_ONLY_SUPERVISED = documented(SupervisedSettings, without=tuple(SHARED)).partition("----------\n")[2]
+_MAP = documented(TargetSettings).partition("----------\n")[2].replace("target\n", "target_map\n", 1)
+
+
+def _defaults_of_targets() -> str:
+    """The defaults that differ with --target."""
+    usual = {field.name: field.default for field in fields(Settings)}
+    other = [f for name, f in SUPERVISED.items() if name in SHARED - set(AS_TYPED) and f.default != usual[name]]
+    return ", ".join(f"--{field.name.replace('_', '-')} {field.default}" for field in other)
+
+
+Target = Annotated[
+    str | None,
+    Parameter(
+        help="The column to predict from all others, by a regression if it holds numbers, and by a classification if "
+        "it holds text or few levels; --kind says otherwise. In a named data set or a folder of images it is `label`; "
+        "for an array, a file with one target per row. Then there are no latents, and their options do not apply. The "
+        f"defaults are {_defaults_of_targets()}; --kernel may also be deep."
+    ),
+]
+
+
 @dataclass(eq=False, repr=False)
 class Options(NetworkSettings, InducingSettings, Settings):
-    __doc__ = "What a user may choose.\n" + documented(Settings, InducingSettings, NetworkSettings)
+    __doc__ = (
+        "What a user may choose.\n" + documented(Settings, InducingSettings, NetworkSettings) + _ONLY_SUPERVISED + _MAP
+    )
 
+    prediction: Literal["auto", "nearest", "all-rows", "exact"] = SupervisedSettings.prediction
+    neighbours: int = SupervisedSettings.neighbours
+    target_map: Literal["auto", "plain"] = TargetSettings.target  # --target names the column
     latents: Literal["bayesian", "point"] | None = None  # type: ignore[assignment]  # the model's own default
     random_state: int | None = 0  # a command gives the same result again unless asked not to
     verbose: bool = True
@@ -37,6 +74,7 @@ def _typeable(kind: Any) -> Any:
 
 
 Options.__annotations__ = {field.name: _typeable(field.type) for field in fields(Options)}
+Options.__annotations__["kernel"] = Literal[(*get_args(Options.__annotations__["kernel"]), "deep")]
 DEFAULTS = Options()
 
 
@@ -79,14 +117,15 @@ class TableOptions:
             found |= {name: found.get(name, "") for name in self.only if name not in names}
         found |= dict.fromkeys(self.drop, "drop") | ({} if self.id is None else {self.id: "id"})
         if absent := [name for name in found if name not in names]:
-            close = difflib.get_close_matches(absent[0], names, 1)
-            hint = (
-                f" Did you mean {close[0]}?"
-                if close
-                else f" It has {', '.join(names[:10])}{', …' * (len(names) > 10)}."
-            )
-            raise InputError(f"The table has no column {', '.join(absent)}.{hint}")
+            raise InputError(f"The table has no column {', '.join(absent)}. {hint(absent[0], names)}")
         return found
+
+
+def hint(name: str, names: Sequence[str]) -> str:
+    """What a name may have been meant for, in a sentence."""
+    if close := difflib.get_close_matches(name, names, 1):
+        return f"Did you mean {close[0]}?"
+    return f"It has {', '.join(names[:10])}{', …' * (len(names) > 10)}."
 
 
 AS_FOUND = TableOptions()
@@ -98,6 +137,7 @@ class Request:
 
     data: str | None
     labels: str | None
+    target: str | None
     model: ModelName
     test_fraction: float | None
     overwrite: bool
@@ -133,11 +173,41 @@ class Request:
         own |= {
             "data": self.data if self.data in NAMES else _absolute(self.data, folder=True),
             "labels": _absolute(self.labels),
+            "target": _absolute(self.target),
             "metadata": [_absolute(name) for name in self.table.metadata],
         }
         options = {field.name: getattr(self.options, field.name) for field in fields(Options)}
         shape = self.options.image_shape
         return own | options | {"image_shape": None if shape is None else list(shape)}
+
+    def for_target(self) -> "Request":
+        """The request with the defaults of a regression in place of those of a decoder, if a target was named."""
+        if self.target is None:
+            return self
+        typed = _typed()
+        latents = {
+            "labels": "labels",
+            "metadata": "columns",
+            "model": "model",
+            "tensorboard": "tensorboard",
+            "open": "open",
+        }
+        if wrong := [option for name, option in latents.items() if name in typed]:
+            raise InputError(f"--{wrong[0]} is for models with latents. Leave it out, or leave out --target.")
+        fixed: Any = {name: field.default for name, field in SUPERVISED.items() if name not in {*typed, *AS_TYPED}}
+        return replace(self, options=replace(self.options, **fixed))
+
+    def supervised(self, *, classes: bool, columns: Any) -> Any:
+        """The regressor or classifier that was asked for."""
+        from sasgp import estimators
+
+        cls = "SASGPClassifier" if classes else "SASGPRegressor"
+        own = {"target_map"} if not classes else set()
+        for name in sorted(_typed() & {field.name for field in fields(Options)} - SUPERVISED.keys() - own):
+            raise InputError(f"{cls} has no option --{name.replace('_', '-')}. Leave it out, or leave out --target.")
+        values = {name: getattr(self.options, name) for name in SUPERVISED} | {"columns": columns}
+        mapped = {} if classes else {"target": self.options.target_map}
+        return getattr(estimators, cls)(**values | mapped)
 
     def estimator(self, options: Options) -> Any:
         """The estimator that was asked for. Options that were not typed are left to its own defaults."""
@@ -148,6 +218,10 @@ class Request:
         chosen = {name: value for name, value in values.items() if value != getattr(DEFAULTS, name)}
         for name in sorted((chosen.keys() | (_typed() & values.keys())) - _settings(self.model)):
             option = f"--{name.replace('_', '-')}"
+            if name in {*SUPERVISED.keys() - SHARED, "target_map"}:
+                raise InputError(
+                    f"{option} is for predictions of a column. Name it with --target, or leave {option} out."
+                )
             why = f"has no option {option}"
             if name in ("active_set_size", "batch_size") and self.model == "gplvm":
                 why = f"makes every row active, so it has no option {option}"

@@ -16,22 +16,46 @@ from sasgp.errors import InputError
 if TYPE_CHECKING:
     from sasgp.cli.runs import Embedding, RunFolder
     from sasgp.data.named import Dataset
-    from sasgp.estimators import SASGP
+    from sasgp.estimators import SASGP, SASGPClassifier, SASGPRegressor
 
 __all__ = [
     "embedded",
     "feature_names",
+    "has_target",
     "is_source",
     "known_embedding",
     "load_data",
     "load_model",
+    "load_supervised",
     "rows_to_evaluate",
     "training_rows",
 ]
 
 
+SUPERVISED = ("SASGPRegressor", "SASGPClassifier")
+
+
 def load_model(path: Path) -> "tuple[SASGP, RunFolder]":
-    """The model in a run or a file, which may be of any class, and its run."""
+    """The model with latents in a run or a file, which may be of any such class, and its run."""
+    model, run = _load(path, supervised=False)
+    return model, run
+
+
+def load_supervised(path: Path) -> "tuple[SASGPRegressor | SASGPClassifier, RunFolder]":
+    """The model with a target in a run or a file, and its run."""
+    model, run = _load(path, supervised=True)
+    return model, run
+
+
+def has_target(path: Path) -> bool:
+    """Whether a run or a file holds a model with a target."""
+    from sasgp.cli import runs
+    from sasgp.estimators import storage
+
+    return storage.read(runs.find(path).model)[0].get("class") in SUPERVISED
+
+
+def _load(path: Path, *, supervised: bool) -> "tuple[Any, RunFolder]":
     import sasgp
     from sasgp.cli import runs
     from sasgp.estimators import storage
@@ -48,6 +72,16 @@ def load_model(path: Path) -> "tuple[SASGP, RunFolder]":
     name = header.get("class")
     if name not in sasgp.__all__:
         raise InputError(f"{run.model} holds a {name} model, which sasgp {__version__} does not know. Upgrade sasgp.")
+    if supervised and name not in SUPERVISED:
+        raise InputError(
+            f"{run.model} is a {name}, which has latents and no target. Use `sasgp embed` to find the latents of rows, "
+            "or `sasgp decode` to turn latents into rows; or train a model with `sasgp fit DATA --target COLUMN`."
+        )
+    if not supervised and name in SUPERVISED:
+        raise InputError(
+            f"{run.model} is a {name}, which predicts a target and has no latents. Use `sasgp predict`, `sasgp "
+            "explain` or `sasgp plot`; or train a model with latents with `sasgp fit DATA`, without --target."
+        )
     model = getattr(sasgp, name).load(run.model)
     model.verbose = True
     return model, run

@@ -5,7 +5,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from sasgp.cli.arguments import Flag, Labels, Model, app, check_labels
-from sasgp.cli.loading import feature_names, known_embedding, load_data, load_model, rows_to_evaluate
+from sasgp.cli.loading import (
+    feature_names,
+    has_target,
+    known_embedding,
+    load_data,
+    load_model,
+    load_supervised,
+    rows_to_evaluate,
+)
 from sasgp.cli.pictures import drawn, save_figure
 from sasgp.cli.printing import Line, show
 from sasgp.errors import InputError
@@ -34,16 +42,19 @@ def plot(
     relevance: Annotated[bool, Flag] = False,
     calibration: Annotated[bool, Flag] = False,
     geometry: Annotated[bool, Flag] = False,
+    predicted: Annotated[bool, Flag] = False,
 ) -> None:
     """Draw figures of a model: those that are named, or all of them.
+
+    A model with a target has the figures curve, relevance, calibration and predicted. Others have all but predicted.
 
     Parameters
     ----------
     out
         The folder for latent.png, grid.png, … It is created if it does not exist.
     data
-        A named data set, or a file, with the rows to show. By default the points of the run's embedding.csv.
-        Reconstructions need it, because a model keeps no rows.
+        A named data set, or a file, with the rows to show. By default the points of the run's embedding.csv, and with a
+        target the rows of its predictions.csv. Reconstructions need it, because a decoder keeps no rows.
     latent
         The latent space, and the decoder's uncertainty behind it.
     grid
@@ -56,25 +67,35 @@ def plot(
         How much the decoder uses each latent dimension.
     calibration
         Whether the decoder's intervals hold as many values as they should. Needs --data with rows that the model was
-        not trained on.
+        not trained on. With a target, the held-out rows of the run are used by default.
     geometry
         How much the decoder stretches the latent space, and some shortest paths in it.
+    predicted
+        Predictions against observations, or which classes are taken for which.
     """
-    from sasgp.cli import files
-
     check_labels(labels, data)
     if out.suffix.lower() in IMAGES and not out.is_dir():
         raise InputError(f"--out is a folder, for several figures. Got {out}. Leave out {out.suffix}.")
-    flags = (latent, grid, curve, reconstructions, relevance, calibration, geometry)
-    figures = _figures(model, data, labels)
-    asked = {name for name, flag in zip(figures, flags, strict=True) if flag}
+    flags = {"latent": latent, "grid": grid, "curve": curve, "reconstructions": reconstructions}
+    flags |= {"relevance": relevance, "calibration": calibration, "geometry": geometry, "predicted": predicted}
+    figures = _of_target(model, data, labels) if has_target(model) else _figures(model, data, labels)
+    show([("", _drawn(figures, flags, model, out))])
+
+
+def _drawn(figures: "dict[str, Callable[[], Figure]]", flags: dict[str, bool], model: Path, out: Path) -> list[Line]:
+    """Write the figures that were named, or all of them. Raises InputError if the model does not have one of them."""
+    from sasgp.cli import files
+
+    asked = {name for name, flag in flags.items() if flag}
+    if wrong := [name for name in flags if name in asked and name not in figures]:
+        there = ", ".join(f"--{name}" for name in flags if name in figures)
+        raise InputError(f"{model} has no figure --{wrong[0]}. It has {there}.")
     with files.folder(out):
-        lines = [
+        return [
             _draw(draw, out / f"{name}.png", must=name in asked)
             for name, draw in figures.items()
             if name in asked or not asked
         ]
-    show([("", lines)])
 
 
 def _draw(draw: "Callable[[], Figure]", path: Path, *, must: bool) -> Line:
@@ -87,6 +108,28 @@ def _draw(draw: "Callable[[], Figure]", path: Path, *, must: bool) -> Line:
         return "left out", path.stem, str(error)
     save_figure(figure, path)
     return "wrote", path, ""
+
+
+def _of_target(model: Path, data: str | None, labels: str | None) -> "dict[str, Callable[[], Figure]]":
+    """How to draw each figure of a model with a target."""
+    import polars as pl
+
+    from sasgp.cli import runs
+    from sasgp.cli.predictions import Predictor
+    from sasgp.cli.target_pictures import figures
+    from sasgp.cli.target_rows import load_rows, name_of_target
+
+    if labels is not None:
+        raise InputError("--labels is for models with latents. The model knows the name of its target. Leave it out.")
+    estimator, run = load_supervised(model)
+    target, found = name_of_target(estimator, run), run.predictions()
+    if data is not None:
+        rows, predictor = load_rows(data, estimator, run), Predictor(estimator, target)
+        found = pl.concat([predictor.frame(X, number, ids, y) for number, X, ids, y in rows.blocks()])
+    drawn = figures(estimator, found, target, run.name)
+    first = runs.CONFUSION if hasattr(estimator, "classes_") else runs.PREDICTED
+    files = {"curve": runs.LOSS, "relevance": runs.RELEVANCE, "calibration": runs.CALIBRATION, "predicted": first}
+    return {name: drawn[file] for name, file in files.items()}
 
 
 def _figures(model: Path, data: str | None, labels: str | None) -> "dict[str, Callable[[], Figure]]":

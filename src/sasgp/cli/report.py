@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sasgp.estimators import SASGP
     from sasgp.evaluation import Split
 
-__all__ = ["pictures", "run_info", "summary"]
+__all__ = ["pictures", "run_info", "start_of_info", "summary"]
 
 SIZES = {"active_set_size": "active set", "n_inducing": "inducing points"}
 
@@ -27,6 +27,29 @@ def run_info(
     metrics: dict[str, Any],
 ) -> dict[str, Any]:
     """The contents of run.json."""
+    return start_of_info(request, dataset, split, estimator) | {
+        "training": {
+            "model": type(estimator).__name__,
+            "n_components": estimator.n_components_,
+            "latents": estimator.latents,
+            **{name: getattr(estimator, f"{name}_") for name in SIZES if hasattr(estimator, f"{name}_")},
+            "batch_size": estimator.batch_size_,
+            "support_size": getattr(estimator, "support_size_", None),
+            "missed_share": getattr(estimator, "missed_share_", None),
+            "encoder_noise": estimator.encoder_noise_,
+            "noise_kind": estimator.noise_kind_,
+            "epochs": len(estimator.history_),
+            "seconds": round(seconds, 2),
+            "objective": -estimator.history_[-1]["loss"],
+            "noise": estimator.model_.monitor()["noise"],
+            "relevance": [round(float(share), 4) for share in getattr(estimator, "relevance_", ())],
+        },
+        "metrics": metrics,
+    }
+
+
+def start_of_info(request: "Request", dataset: "Dataset", split: "Split", estimator: Any) -> dict[str, Any]:
+    """What run.json says about any run: its command, versions and data."""
     from importlib.metadata import version
     from platform import python_version
 
@@ -49,23 +72,6 @@ def run_info(
             "metadata": asked["metadata"],
             "table": None if estimator.columns_ is None else _found(estimator.columns_),
         },
-        "training": {
-            "model": type(estimator).__name__,
-            "n_components": estimator.n_components_,
-            "latents": estimator.latents,
-            **{name: getattr(estimator, f"{name}_") for name in SIZES if hasattr(estimator, f"{name}_")},
-            "batch_size": estimator.batch_size_,
-            "support_size": getattr(estimator, "support_size_", None),
-            "missed_share": getattr(estimator, "missed_share_", None),
-            "encoder_noise": estimator.encoder_noise_,
-            "noise_kind": estimator.noise_kind_,
-            "epochs": len(estimator.history_),
-            "seconds": round(seconds, 2),
-            "objective": -estimator.history_[-1]["loss"],
-            "noise": estimator.model_.monitor()["noise"],
-            "relevance": [round(float(share), 4) for share in getattr(estimator, "relevance_", ())],
-        },
-        "metrics": metrics,
     }
 
 

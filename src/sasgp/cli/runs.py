@@ -8,6 +8,16 @@
 | run.json | where the data came from, image shape, column names, command, versions, test metrics, updates |
 | latent.png, loss.png | pictures of the latent space and of training |
 | explorer.html | a page to explore the latent space in a browser |
+
+With --target there are no latents. In the place of embedding.csv and of the last two lines, the folder has
+
+| file | holds |
+|---|---|
+| predictions.csv | the held-out rows: row, id (if any), observed, predicted, low, high, quantile or probabilities |
+| predicted.png, confusion.png | predictions against observations, of a regression and of a classification |
+| calibration.png, relevance.png | whether predictions are calibrated, and how much each input matters |
+| loss.png | a picture of training |
+| partial_dependence.png, relevance.csv | what `sasgp explain` adds |
 """
 
 import errno
@@ -35,6 +45,14 @@ __all__ = ["Embedding", "RunFolder", "check_inputs", "check_new", "check_outside
 MODEL, EMBEDDING, HISTORY, INFO = "model.safetensors", "embedding.csv", "history.jsonl", "run.json"
 LATENT, LOSS, EXPLORER = "latent.png", "loss.png", "explorer.html"
 FILES = (MODEL, EMBEDDING, HISTORY, INFO, LATENT, LOSS, EXPLORER)
+PREDICTIONS, PREDICTED, CONFUSION = "predictions.csv", "predicted.png", "confusion.png"
+CALIBRATION, RELEVANCE, DEPENDENCE, RELEVANCES = (
+    "calibration.png",
+    "relevance.png",
+    "partial_dependence.png",
+    "relevance.csv",
+)
+OF_TARGETS = (PREDICTIONS, PREDICTED, CONFUSION, CALIBRATION, RELEVANCE, DEPENDENCE, RELEVANCES)
 
 TRAIN, TEST = "train", "test"
 
@@ -60,7 +78,7 @@ def check_new(path: Path, *, overwrite: bool) -> None:
                 "write beside them."
             )
     unfinished.check_replaceable(path)
-    for name in FILES:
+    for name in (*FILES, *OF_TARGETS):
         if (path / name).is_dir():
             raise InputError(f"{path / name} is a folder, but a run has a file of that name. Choose another --out.")
     missing = missing_folders(path)
@@ -76,7 +94,7 @@ def check_inputs(path: Path, *inputs: str | None) -> None:
     """Raise InputError if one of the inputs is a file that a run in the folder replaces."""
     path = real_path(path)
     for source in filter(None, inputs):
-        if any(same_file(path / name, source) for name in FILES):
+        if any(same_file(path / name, source) for name in (*FILES, *OF_TARGETS)):
             raise InputError(f"--out {path} would overwrite {source}, which the command reads. Choose another folder.")
 
 
@@ -102,7 +120,7 @@ def written(path: Path) -> Iterator[Path]:
         yield new
         files = sorted(new.iterdir(), key=lambda file: file.name == MODEL)  # last: without a model, there is no run
         try:
-            for name in FILES:  # pictures of an older run go as well
+            for name in _files_of(path, files):  # pictures of an older run go as well
                 if (path / name).is_dir():
                     raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path / name))
                 if os.path.lexists(path / name):
@@ -113,6 +131,16 @@ def written(path: Path) -> Iterator[Path]:
             with suppress(OSError):
                 _put_back(path, old, files)
             raise
+
+
+def _files_of(path: Path, files: list[Path]) -> list[str]:
+    """The names of all files of the run in a folder, and of those that are to replace them."""
+    try:
+        older = json.loads((path / INFO).read_text(encoding="utf-8"))
+        has_target = older["data"].get("target") is not None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        has_target = False
+    return list(dict.fromkeys([*FILES, *(OF_TARGETS if has_target else ()), *(file.name for file in files)]))
 
 
 def _put_back(path: Path, old: Path, files: list[Path]) -> None:
@@ -253,6 +281,11 @@ class RunFolder:
         return self.info.get("data", {}).get("labels")
 
     @property
+    def target(self) -> str | None:
+        """The --target of training: a column, or the path of a file. None for a model with latents."""
+        return self.info.get("data", {}).get("target")
+
+    @property
     def metadata(self) -> Sequence[str]:
         """The --columns of training: columns, or paths of tables."""
         return self.info.get("data", {}).get("metadata") or ()
@@ -268,6 +301,20 @@ class RunFolder:
         """The number of rows that were added after training."""
         return sum(update["rows"] for update in self.updates)
 
+    def predictions(self) -> Any:
+        """The table of the held-out rows of a run with a target, or None if there is none."""
+        import polars as pl
+
+        if self.folder is None or not (self.folder / PREDICTIONS).exists():
+            return None
+        try:
+            return pl.read_csv(self.folder / PREDICTIONS, glob=False, infer_schema_length=None)
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise InputError(
+                f"{self.folder / PREDICTIONS} is not the table that `sasgp fit` wrote "
+                f"({str(error).splitlines()[0]}). Restore it."
+            ) from error
+
     def embedding(self) -> Embedding | None:
         if self.folder is None or not (self.folder / EMBEDDING).exists():
             return None
@@ -278,7 +325,8 @@ def lacks_pictures(path: Path) -> bool:
     """Whether a run is complete but for its pictures, because its process was killed while it drew them."""
     path = real_path(path)
     is_trained = (path / MODEL).is_file() and (path / INFO).is_file() and not (path / unfinished.FOLDER).exists()
-    return is_trained and not all((path / name).exists() for name in (LATENT, LOSS, EXPLORER))
+    pictures = find(path).info.get("pictures", (LATENT, LOSS, EXPLORER)) if is_trained else ()
+    return not all((path / name).exists() for name in pictures)
 
 
 def _check_info(info: Any) -> None:
@@ -286,7 +334,7 @@ def _check_info(info: Any) -> None:
     if not isinstance(info, dict) or not isinstance(info.get("data", {}), dict):
         raise ValueError("it is no mapping")
     data = info.get("data", {})
-    for name, kind in (("image_shape", int), ("columns", str), ("metadata", str)):
+    for name, kind in (("image_shape", int), ("columns", str), ("missing", str), ("metadata", str)):
         entries = data.get(name)
         if not (entries is None or (isinstance(entries, list) and all(type(entry) is kind for entry in entries))):
             raise ValueError(f"{name} is no list of {'numbers' if kind is int else 'names'}")
@@ -295,9 +343,12 @@ def _check_info(info: Any) -> None:
         isinstance(one, dict) and all(isinstance(one.get(key), str) for key in ("name", "kind", "why")) for one in table
     ):
         raise ValueError("table is no list of columns")
-    for name in ("name", "source", "labels"):
+    for name in ("name", "source", "labels", "target", "target_name"):
         if not isinstance(data.get(name), str | None):
             raise ValueError(f"{name} is no text")
+    pictures = info.get("pictures", [])
+    if not isinstance(pictures, list) or not all(name in (*FILES, *OF_TARGETS) for name in pictures):
+        raise ValueError("pictures is no list of files of a run")
     updates = info.get("updates", [])
     if not isinstance(updates, list) or not all(
         isinstance(update, dict) and isinstance(update.get("file"), str) and type(update.get("rows")) is int

@@ -172,7 +172,8 @@ def _check_request(then: Any) -> None:
         raise ValueError("it is no mapping")
     number, text = int | float, str
     kinds: dict[str, Any] = {"data": text, "command": text, "overwrite": bool, "tensorboard": bool, "model": text}
-    kinds |= {"labels": text | None, "test_fraction": number | None, "random_state": int | None}
+    then.setdefault("target", None)  # of runs that sasgp began before it knew targets
+    kinds |= {"labels": text | None, "target": text | None, "test_fraction": number | None, "random_state": int | None}
     kinds |= {"image_shape": list | None, "device": text, "verbose": bool, "id": text | None}
     kinds |= dict.fromkeys(LISTS, list)
     wrong = [name for name, kind in kinds.items() if name not in then or not isinstance(then[name], kind)]

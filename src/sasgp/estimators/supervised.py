@@ -314,6 +314,16 @@ class SupervisedEstimator(SupervisedPersistence, SupervisedSettings, BaseEstimat
                 done += len(block)
                 update(done)
 
+    def predict_scores(self, X: Any) -> tuple[Array, Array]:
+        """Means [M, T] and standard deviations [M, 1] of the standardised targets at rows X, noise included.
+
+        Parameters
+        ----------
+        X : array-like [M, P]
+        """
+        means, variances = zip(*self._moments(X), strict=True)
+        return np.concatenate(means), np.sqrt(np.concatenate(variances))
+
     # ------------------------------------------------------------------------------------------------ attributes
 
     @property

@@ -1,4 +1,4 @@
-"""Figures of a fitted decoder: its latent space, what is decoded there, and how it was trained.
+"""Figures of a fitted model: its latent space and what is decoded there, its predictions, and how it was trained.
 
     from sasgp import plots
 
@@ -12,26 +12,40 @@
     plots.evidence_curve(model.evidence_curve(X)).savefig("evidence.png")
     plots.geometry(model, labels=y).savefig("geometry.png")
 
+    mean, low, high = regressor.predict(X, return_interval=0.9)
+    plots.predicted(y, mean, low, high).savefig("predicted.png")
+    plots.input_relevance(regressor.relevance_, names).savefig("inputs.png")
+    plots.partial_dependence(regressor, X, ["age", "income"]).savefig("partial_dependence.png")
+    plots.confusion(y, classifier.predict(X)).savefig("confusion.png")
+    plots.reliability(classifier.predict(X) == y, classifier.predict_proba(X).max(1)).savefig("reliability.png")
+
 Every function returns a `matplotlib.figure.Figure`. None of them uses pyplot, so they need no display, and no
-figure has to be closed.
+figure has to be closed. Only scikit-learn's display of partial dependence imports it.
 """
 
 from sasgp.plots.calibration import calibration
+from sasgp.plots.dependence import partial_dependence
 from sasgp.plots.evidence import evidence_curve
 from sasgp.plots.geometry import geometry
 from sasgp.plots.latent import decoded_grid, latent_space, latent_with_images
+from sasgp.plots.regression import confusion, input_relevance, predicted, reliability
 from sasgp.plots.rows import contact_sheet, reconstructions
 from sasgp.plots.training import relevance, training_curve
 
 __all__ = [
     "calibration",
+    "confusion",
     "contact_sheet",
     "decoded_grid",
     "evidence_curve",
     "geometry",
+    "input_relevance",
     "latent_space",
     "latent_with_images",
+    "partial_dependence",
+    "predicted",
     "reconstructions",
     "relevance",
+    "reliability",
     "training_curve",
 ]

@@ -43,7 +43,7 @@ def calibration(counts: ArrayLike, *, title: str | None = None) -> Figure:
 
     levels = np.arange(0, len(counts) // 2 + 1) * 2 / len(counts)
     right.plot([0, 1], [0, 1], color="#555555", lw=1, ls="--", label="calibrated")
-    right.plot(levels, [coverage(counts, level) for level in levels], color=PALETTE[0], lw=1.8, label="the decoder")
+    right.plot(levels, [coverage(counts, level) for level in levels], color=PALETTE[0], lw=1.8, label="the model")
     found = [coverage(counts, level) for level in LEVELS]
     right.plot(LEVELS, found, "o", color=PALETTE[0])
     words = [
