@@ -108,7 +108,7 @@ def test_a_file_without_the_number_is_refused(X, tmp_path, wrong):
     header, tensors = storage.read(path)
     header["fitted"]["encoder_noise_"] = wrong
     storage.write(path, header, tensors)
-    with pytest.raises(InputError, match="encoder_noise_ is no number"):
+    with pytest.raises(InputError, match="encoder_noise_ or layout_weight is no number"):
         SASGP.load(path)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from sasgp.errors import InputError
@@ -20,7 +21,7 @@ BEST = {"loss": float, "state": dict | None, "stale_epochs": int}
 STATE = {"position": dict, "model": dict, "optimiser": dict, "good": dict | None}
 GOOD = {"model": dict, "optimiser": dict}
 OPTIMISER = {"state": dict, "param_groups": list}
-ANCHOR = {"targets": Tensor, "rows": Tensor, "n_rows": int, "weight": float}
+ANCHOR = {"targets": Tensor, "rows": Tensor | None, "n_rows": int, "weight": float}
 AVERAGES = {"step": Tensor, "exp_avg": Tensor, "exp_avg_sq": Tensor}
 
 
@@ -50,7 +51,8 @@ def check_training(saved: Mapping[str, Any], training: Training) -> None:
         _check_model(best, training)
     if anchor is not None:
         _check(anchor, ANCHOR)
-        targets, rows, n_rows = anchor["targets"], anchor["rows"], len(training.data)
+        targets, n_rows = anchor["targets"], len(training.data)
+        rows = torch.arange(n_rows) if anchor["rows"] is None else anchor["rows"]
         inside = rows.ndim == 1 and not rows.is_floating_point() and ((rows >= 0) & (rows < n_rows)).all()
         if not inside or targets.ndim != 2 or len(targets) != len(rows) or anchor["n_rows"] != n_rows:
             raise _made_up("its layout is not that of the rows")
