@@ -10,6 +10,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+pytestmark = pytest.mark.skipif(
+    "SASGP_SLOW_TESTS" not in os.environ, reason="waits for two minutes: SASGP_SLOW_TESTS=1 runs it"
+)
+
 FIT = ("--batch-size", "32", "--active-set-size", "8", "--random-state", "0", "--device", "cpu")
 
 EPOCHS = 250  # enough to cut the cable meanwhile
@@ -101,7 +105,6 @@ def test_two_hosts_train_as_one_does(hosts, data, tmp_path):
     np.testing.assert_allclose(latents(tmp_path / "two"), latents(tmp_path / "one"), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.skipif("SASGP_SLOW_TESTS" not in os.environ, reason="waits for a minute: SASGP_SLOW_TESTS=1 runs it")
 def test_a_cut_cable_ends_both_and_one_host_goes_on(hosts, data, tmp_path):
     out = tmp_path / "run"
     started = [host.start("fit", data, "--out", out, "--max-epochs", EPOCHS, *FIT) for host in hosts]
