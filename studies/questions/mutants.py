@@ -2,8 +2,8 @@
 
 A change (`mutator.py`) is put into a copy of the project in a temporary folder, and the tests that should know the
 module run there, the likely ones first, each file in a process of its own (`forked_tests.py`). They notice if one of
-them fails or does not end. Before a test file is used, it runs without any change and must pass. Changes are drawn with
-a fixed seed, one for every 50 lines of a module. Each is a run, so that the study can be interrupted.
+them fails or does not end, and that test must pass without the change. Changes are drawn with a fixed seed, one for
+every 65 lines of a module. Each is a run, so that the study can be interrupted.
 
 A change that no test notices is either the same program in other words, with its reason in REASONS, or a missing test.
 """
@@ -26,118 +26,131 @@ from studies.tables import table as markdown
 
 SEEDS = (0,)
 SOURCE = ROOT / "src" / "sasgp"
-LINES = 50  # of a module for each change
+LINES = 65  # of a module for each change
 DRAW = 0  # the seed
 COPIED = ("src", "tests", "studies", "pyproject.toml")
 IMPORTED = ("torch", "gpytorch", "scipy.stats", "scipy.spatial", "sklearn.datasets", "sklearn.utils.estimator_checks")
-ENOUGH = 20.0  # times the CPU time of a test file without any change
-LEAST = 30.0  # seconds of CPU time that every test file may take
-MOST = 600.0  # and those of a test file without any change
+SECONDS = 30.0  # of CPU time for one test at most
 
 # The tests that should know a module, the quickest likely ones first
-ALL_ROWS = ("gp/test_row_sums.py", "estimators/test_all_rows.py")
-FITS = ("training/test_loop.py", "estimators/test_estimators.py", "training/test_resume.py")
-GEOMETRY = ("gp/test_geometry.py", "estimators/test_geometry_methods.py")
-IMPUTED = ("estimators/test_missing.py",)
-STORED = ("estimators/test_storage.py", "fuzz/test_model_files.py", "estimators/test_supervised.py")
 TESTS: dict[str, tuple[str, ...]] = {
-    "gp/column_regression.py": ("gp/test_column_regression.py", *IMPUTED),
+    "gp/column_regression.py": ("gp/test_column_regression.py", "estimators/test_missing.py"),
     "gp/covariance.py": ("gp/test_covariance.py", "gp/test_objective.py"),
     "gp/evidence.py": ("gp/test_evidence.py", "cli/test_evidence_command.py"),
     "gp/factor.py": ("gp/test_evidence.py", "gp/test_rounding.py", "cli/test_evidence_command.py"),
-    "gp/kernels.py": ("gp/test_kernels.py", "gp/test_covariance.py", "estimators/test_lengthscales.py", *STORED),
+    "gp/kernels.py": (
+        "gp/test_kernels.py",
+        "gp/test_covariance.py",
+        "estimators/test_lengthscales.py",
+        "estimators/test_storage.py",
+    ),
     "gp/linalg.py": ("gp/test_linalg.py", "gp/test_objective.py", "gp/test_rounding.py", "gp/test_evidence.py"),
     "gp/local_noise.py": ("gp/test_local_noise.py", "estimators/test_calibration.py", "estimators/test_storage.py"),
-    "gp/masked.py": ("gp/test_masked.py", *IMPUTED),
-    "gp/masked_factor.py": ("gp/test_evidence.py", "gp/test_masked_sums.py", *IMPUTED),
-    "gp/masked_gaussian.py": ("gp/test_masked_gaussian.py", *IMPUTED),
-    "gp/masked_sums.py": ("gp/test_masked_sums.py", *IMPUTED),
-    "gp/mixture.py": ("gp/test_masked_sums.py", *IMPUTED),
+    "gp/masked.py": ("gp/test_masked.py", "estimators/test_missing.py"),
+    "gp/masked_factor.py": ("gp/test_evidence.py", "gp/test_masked_sums.py", "estimators/test_missing.py"),
+    "gp/masked_gaussian.py": ("gp/test_masked_gaussian.py", "estimators/test_missing.py"),
+    "gp/masked_sums.py": ("gp/test_masked_sums.py", "estimators/test_missing.py"),
+    "gp/mixture.py": ("gp/test_masked_sums.py", "estimators/test_missing.py"),
     "gp/nearest.py": ("gp/test_nearest.py", "gp/test_local_noise.py", "estimators/test_nearest_rows.py"),
     "gp/neighbours.py": ("gp/test_neighbours.py", "gp/test_nearest.py", "estimators/test_nearest_rows.py"),
     "gp/objective.py": ("gp/test_objective.py", "gp/test_identities.py", "gp/test_rounding.py", "gp/test_masked.py"),
-    "gp/positions.py": ("gp/test_positions.py", *ALL_ROWS),
-    "gp/posterior.py": ("gp/test_posterior.py", "gp/test_row_sums.py", "models/test_baselines.py", *FITS[1:2]),
-    "gp/ppca.py": ("gp/test_masked_sums.py", *IMPUTED),
+    "gp/positions.py": ("gp/test_positions.py", "gp/test_row_sums.py", "estimators/test_all_rows.py"),
+    "gp/posterior.py": (
+        "gp/test_posterior.py",
+        "gp/test_row_sums.py",
+        "models/test_baselines.py",
+        "estimators/test_estimators.py",
+    ),
+    "gp/ppca.py": ("gp/test_masked_sums.py", "estimators/test_missing.py"),
     "gp/refine.py": ("gp/test_masked_sums.py", "estimators/test_inference.py", "training/test_layouts.py"),
-    "gp/residuals.py": ("gp/test_column_regression.py", *IMPUTED),
-    "gp/row_sums.py": (ALL_ROWS[0], "gp/test_posterior.py", "gp/test_rounding.py", ALL_ROWS[1]),
-    "gp/geometry/derivatives.py": GEOMETRY,
-    "gp/geometry/graph.py": GEOMETRY,
-    "gp/geometry/metric.py": GEOMETRY,
-    "gp/geometry/paths.py": GEOMETRY,
-    "gp/geometry/space.py": GEOMETRY,
+    "gp/residuals.py": ("gp/test_column_regression.py", "estimators/test_missing.py"),
+    "gp/row_sums.py": (
+        "gp/test_row_sums.py",
+        "gp/test_posterior.py",
+        "gp/test_rounding.py",
+        "estimators/test_all_rows.py",
+    ),
+    "gp/geometry/derivatives.py": ("gp/test_geometry.py", "estimators/test_geometry_methods.py"),
+    "gp/geometry/graph.py": ("gp/test_geometry.py", "estimators/test_geometry_methods.py"),
+    "gp/geometry/metric.py": ("gp/test_geometry.py", "estimators/test_geometry_methods.py"),
+    "gp/geometry/paths.py": ("gp/test_geometry.py", "estimators/test_geometry_methods.py"),
+    "gp/geometry/space.py": ("gp/test_geometry.py", "estimators/test_geometry_methods.py"),
     "models/anchor.py": ("training/test_layouts.py", "estimators/test_inference.py"),
     "models/base.py": (
         "gp/test_objective.py",
         "models/test_encoders.py",
         "estimators/test_encoder_noise.py",
-        *FITS[1:],
-        *IMPUTED,
+        "estimators/test_missing.py",
+        "estimators/test_estimators.py",
     ),
     "models/build.py": (
         "models/test_encoders.py",
         "estimators/test_encoder_noise.py",
         "training/test_initialise.py",
-        *FITS[1:2],
-        *STORED[:1],
+        "estimators/test_estimators.py",
+        "estimators/test_storage.py",
     ),
-    "models/encoders.py": ("models/test_encoders.py", "models/test_baselines.py", *IMPUTED, "training/test_layouts.py"),
+    "models/encoders.py": (
+        "models/test_encoders.py",
+        "models/test_baselines.py",
+        "estimators/test_missing.py",
+        "training/test_layouts.py",
+    ),
     "models/inducing.py": ("models/test_baselines.py",),
     "models/regression.py": ("estimators/test_supervised.py",),
     "models/sas.py": (
         "gp/test_identities.py",
         "gp/test_objective.py",
         "estimators/test_noise.py",
-        *FITS[:2],
-        *ALL_ROWS,
-        *IMPUTED,
+        "training/test_loop.py",
+        "estimators/test_estimators.py",
+        "gp/test_row_sums.py",
+        "estimators/test_all_rows.py",
+        "estimators/test_missing.py",
     ),
     "models/settings.py": (
-        "estimators/test_estimators.py",
         "training/test_layouts.py",
+        "estimators/test_estimators.py",
         "cli/test_help.py",
-        *STORED[:1],
+        "estimators/test_storage.py",
     ),
     "models/vae.py": ("models/test_baselines.py",),
     "training/checkpoint.py": ("training/test_resume.py", "fuzz/test_checkpoints.py"),
-    "training/columns.py": IMPUTED,
+    "training/columns.py": ("estimators/test_missing.py",),
     "training/distributed.py": ("training/test_distributed.py", "cli/test_together.py"),
     "training/fingerprint.py": ("training/test_resume.py", "estimators/test_arrays.py"),
     "training/fit_encoder.py": (
         "training/test_initialise.py",
         "training/test_layouts.py",
-        *FITS[1:2],
-        "training/test_distributed.py",
-        *IMPUTED,
+        "estimators/test_estimators.py",
+        "estimators/test_missing.py",
     ),
     "training/initialise.py": (
         "training/test_initialise.py",
         "estimators/test_noise.py",
         "training/test_layouts.py",
-        *FITS[1:2],
-        *IMPUTED,
+        "estimators/test_estimators.py",
+        "estimators/test_missing.py",
     ),
     "training/layouts.py": ("training/test_layouts.py",),
-    "training/loop.py": (
-        "training/test_loop.py",
-        "training/test_streaming.py",
-        "training/test_resume.py",
-        "training/test_distributed.py",
-    ),
+    "training/loop.py": ("training/test_loop.py", "training/test_streaming.py", "training/test_resume.py"),
     "training/malloc.py": ("training/test_malloc.py",),
-    "training/regression.py": ("estimators/test_supervised.py", "training/test_distributed.py"),
+    "training/regression.py": ("estimators/test_supervised.py",),
     "training/restored.py": ("training/test_resume.py", "fuzz/test_checkpoints.py"),
-    "training/run.py": (
-        "estimators/test_estimators.py",
-        "training/test_resume.py",
-        "training/test_streaming.py",
-        "training/test_distributed.py",
-    ),
+    "training/run.py": ("estimators/test_estimators.py", "training/test_resume.py", "training/test_streaming.py"),
     "training/shares.py": ("training/test_shares.py", "training/test_distributed.py"),
-    "estimators/storage.py": STORED[:2],
-    "estimators/persistence.py": (*STORED[:2], *ALL_ROWS[1:], "estimators/test_table_models.py"),
-    "estimators/supervised_storage.py": (STORED[2], "fuzz/test_model_files.py", "cli/test_fit_target.py"),
+    "estimators/storage.py": ("estimators/test_storage.py", "fuzz/test_model_files.py"),
+    "estimators/persistence.py": (
+        "estimators/test_storage.py",
+        "fuzz/test_model_files.py",
+        "estimators/test_all_rows.py",
+        "estimators/test_table_models.py",
+    ),
+    "estimators/supervised_storage.py": (
+        "estimators/test_supervised.py",
+        "fuzz/test_model_files.py",
+        "cli/test_fit_target.py",
+    ),
     "data/files.py": ("data/test_files.py", "estimators/test_storage.py"),
     "metrics.py": ("test_metrics.py", "test_evaluation.py"),
 }
@@ -181,33 +194,31 @@ def execute(run: Run) -> dict[str, Any]:
     about = {name: getattr(mutant, name) for name in ("line", "kind", "before", "after")}
     found: dict[str, Any] = about | {"noticed": False, "seconds": 0.0}
     for file in TESTS[module]:
-        limit = max(LEAST, ENOUGH * _seconds(file))
-        answer = _tested(file, limit, SOURCE / module, mutant)
+        answer = _tested(f"tests/{file}", SOURCE / module, mutant)
         found["seconds"] += answer["seconds"]
         if answer["code"] != 0:
+            _check(answer["test"] or f"tests/{file}")
             return found | {"noticed": True, "test": answer["test"] or file, "reason": answer["reason"]}
     return found
 
 
 @cache
-def _seconds(file: str) -> float:
-    """CPU time of a test file without any change."""
-    answer = _tested(file, MOST)
+def _check(test: str) -> None:
+    """Raise if a test does not pass without any change."""
+    answer = _tested(test)
     if answer["code"] != 0:
-        raise RuntimeError(f"{answer['test'] or file} fails without any change: {answer['reason']}")
-    seconds: float = answer["seconds"]
-    return seconds
+        raise RuntimeError(f"{test} fails without any change: {answer['reason']}")
 
 
-def _tested(file: str, limit: float, path: Path | None = None, mutant: Mutant | None = None) -> dict[str, Any]:
-    """What came of a test file in a new copy of the project, with or without a change."""
+def _tested(tests: str, path: Path | None = None, mutant: Mutant | None = None) -> dict[str, Any]:
+    """What came of tests in a new copy of the project, with or without a change."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
         folder = Path(name) / "project"
         shutil.copytree(_template(), folder)  # with its byte code, which knows its source by size and time
         if path is not None and mutant is not None:
             changed = mutant.apply(path.read_text(encoding="utf-8"))
             (folder / path.relative_to(ROOT)).write_text(changed, encoding="utf-8")
-        return _server().run(folder, f"tests/{file}", limit)
+        return _server().run(folder, tests, SECONDS)
 
 
 @cache
