@@ -312,7 +312,7 @@ def test_dimensions_that_are_chosen_can_be_held(digits):
     settings = {"n_components": "auto", "init": "spectral", "layout_weight": 0.1, "encoder": "conv"}
     model = SASGP(**settings, **SHORT).fit(digits[:150])
     X, home = torch.from_numpy(digits[150:160]), torch.from_numpy(model.transform(digits[150:160]))
-    assert home.shape[1] == model.n_components_ < 12
+    assert home.shape[1] == model.n_components_
 
     def cost(Z):  # ¼ · .1 nats for each of the 64 values
         return 0.25 * 0.1 * 64 * torch.log1p((Z - home).square().sum(1) / anchor.MODE_SCALE**2)
@@ -347,16 +347,21 @@ def test_what_there_is_no_layout_for_is_said(digits):
         SASGP(layout_weight=-1, init="spectral").fit(digits)
 
 
-def test_the_exact_model_and_held_out_rows_start_from_a_layout_too(digits):
-    # Nothing moves at a learning rate of nothing: latents are the layout, centred and of the prior's size
-    still = {"encoder": "table", "learning_rate": 1e-12, **SHORT}
-    exact = GPLVM(init="spectral", **still).fit(digits[:80]).embedding_
+def test_the_exact_model_and_held_out_rows_start_from_a_layout_too(digits, monkeypatch):
+    # Nothing moves at a learning rate of nothing: latents are the layout, centred, of the prior's size, and with noise
+    # of .01
+    still = {"learning_rate": 1e-12, **SHORT}
+    exact = GPLVM(init="spectral", encoder="table", **still).fit(digits[:80])
+    layout = lay_out("spectral", digits[:80], 2, exact.seed_)
+    layout -= layout.mean(0)
+    apart = exact.embedding_ - layout / np.sqrt(np.square(layout).mean())
+    assert np.abs(apart).max() < 0.05
+    assert apart.std() == pytest.approx(0.01, rel=0.2)
+    # A tenth is held out, so that rows and positions are taken by index. In another order they have nothing in common
+    monkeypatch.setattr(fit_encoder, "LAYOUT_STEPS", 100)
     early = SASGP(init=digits[:, 20:22], early_stopping=1, **still).fit(digits)
-    order = torch.randperm(300, generator=generator(early.seed_, "validation"))
-    kept = order[30:].sort().values.numpy()  # a tenth is held out
-    for Z, layout in ((exact, lay_out("spectral", digits[:80], 2, 0)), (early.embedding_[kept], digits[kept, 20:22])):
-        centred = layout - layout.mean(0)
-        np.testing.assert_allclose(Z, centred / np.sqrt(np.square(centred).mean()), atol=1e-4)
+    r = [np.corrcoef(early.embedding_[:, q], digits[:, 20 + q])[0, 1] for q in range(2)]
+    assert min(r) > 0.9
 
 
 @pytest.mark.parametrize(
