@@ -161,7 +161,7 @@ REASONS: dict[tuple[str, str], str] = {}
 
 def runs(seed: int, quick: bool) -> list[Run]:
     """Every change, one of each module first."""
-    counts = {module: 1 if quick else len(drawn(module)) for module in (list(TESTS)[:1] if quick else TESTS)}
+    counts = {module: 1 if quick else _number(module) for module in (list(TESTS)[:1] if quick else TESTS)}
     return [
         Run(f"mutants-{_title(module)}-{i}", {"module": module, "number": i, "draw": DRAW})
         for i in range(max(counts.values()))
@@ -170,18 +170,27 @@ def runs(seed: int, quick: bool) -> list[Run]:
     ]
 
 
+def _number(module: str) -> int:
+    return max(1, round(len(_source(module).splitlines()) / LINES))
+
+
+@cache
+def _source(module: str) -> str:
+    return (SOURCE / module).read_text(encoding="utf-8")
+
+
+@cache
 def drawn(module: str) -> list[Mutant]:
     """The changes of a module: places are drawn, then one of the changes that can be made there.
 
     They depend on this module alone, and more lines add to them.
     """
-    source = (SOURCE / module).read_text(encoding="utf-8")
     places: dict[tuple[int, int], list[Mutant]] = {}
-    for one in mutants(source):
+    for one in mutants(_source(module)):
         places.setdefault((one.start, one.end), []).append(one)
     draw = random.Random(f"{DRAW} {module}")
     order = draw.sample(list(places.values()), len(places))
-    return [draw.choice(some) for some in order][: max(1, round(len(source.splitlines()) / LINES))]
+    return [draw.choice(some) for some in order][: _number(module)]
 
 
 # ---- one run ----
@@ -257,7 +266,7 @@ def changes(records: Sequence[Record]) -> list[dict[str, Any]]:
 def unnoticed(records: Sequence[Record]) -> list[dict[str, Any]]:
     """Changes that no test noticed, with the reason why they change nothing, if there is one."""
     some = [one for one in changes(records) if not one["noticed"]]
-    return [one | {"why": REASONS.get((one["module"], _text(one)), "")} for one in some]
+    return [one | {"why": REASONS.get((one["module"], text(one)), "")} for one in some]
 
 
 def table(records: Sequence[Record]) -> str:
@@ -273,7 +282,7 @@ def table(records: Sequence[Record]) -> str:
     )
     kinds = Counter(one["kind"] for one in found)
     what = "; ".join(f"{KINDS[kind]} ({kinds[kind]})" for kind in KINDS if kinds[kind])
-    left = [[f"`{one['module']}`", f"`{_text(one)}`".replace("|", "\\|"), one["why"]] for one in unnoticed(records)]
+    left = [[f"`{one['module']}`", f"`{text(one)}`".replace("|", "\\|"), one["why"]] for one in unnoticed(records)]
     header = ["not noticed in", "change", "why it is the same program"]
     return f"{counts}\n\nChanges: {what}." + (f"\n\n{markdown(header, left)}" if left else "")
 
@@ -283,5 +292,6 @@ def _room(module: str) -> str:
     return "files" if room in ("estimators", "data") else room
 
 
-def _text(one: dict[str, Any]) -> str:
+def text(one: dict[str, Any]) -> str:
+    """A change in one line."""
     return " ".join(f"{one['before']} → {one['after']}".split())

@@ -19,6 +19,7 @@ PARTS = ("infinite-mnist", "robustness")  # modules with `part(records)`
 OTHERS = {  # pages, and the questions whose tables they have
     ROOT / "docs" / "measurements.md": (
         *("encoder-noise-rows", "tables", "tables-settings", "regression", "hyperparameters", "neighbours"),
+        "mutants",
     ),
     ROOT / "docs" / "geometry.md": ("geodesics",),
     ROOT / "docs" / "missing-values.md": ("imputation", "not-at-random"),
