@@ -1,4 +1,4 @@
-"""The documentation site: `sphinx-build -W docs build/site` makes it, without a network, and it needs none to be read."""
+"""The documentation site: `sphinx-build -W docs build/site`. Neither making it nor reading it needs a network."""
 
 import os
 import sys
@@ -102,6 +102,6 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
 html_context = {"default_mode": "auto"}
-copyright = "The sasgp developers. MIT licence"
+project_copyright = "The sasgp developers. MIT licence"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

@@ -44,11 +44,6 @@ def _ours(module: str, name: str) -> list[tuple[str, Any]]:
     found: dict[str, Any] = {}
     for base in cls.__mro__:
         if base.__module__.startswith("sasgp"):
-            found = {
-                key: value for key, value in vars(base).items() if not key.startswith("_") and key not in HIDDEN
-            } | found
-    return [(key, value) for key, value in found.items() if inspect.getdoc(value) and not _is_setting(cls, key)]
-
-
-def _is_setting(cls: type, key: str) -> bool:
-    return key in getattr(cls, "__dataclass_fields__", {})
+            found = dict(vars(base)) | found
+    hidden = {*HIDDEN, *getattr(cls, "__dataclass_fields__", {})}
+    return [(key, value) for key, value in found.items() if not key.startswith("_") and key not in hidden]
