@@ -11,6 +11,7 @@
     sasgp evidence runs/digits --method exact
     sasgp explore runs/digits --open
     sasgp plot runs/digits --relevance --out figures
+    sasgp info runs/digits
 
     sasgp fit table.csv --target price --out runs/price
     sasgp predict runs/price new.csv --out predictions.csv
@@ -43,6 +44,7 @@ from sasgp.cli import (  # noqa: F401
     explore,
     fit,
     impute,
+    info,
     plot,
     predict,
     sample,
@@ -55,10 +57,14 @@ from sasgp.cli.messages import in_options
 from sasgp.cli.printing import as_json, printing
 from sasgp.errors import InputError
 from sasgp.models.settings import Settings
-from sasgp.training.progress import LOG, rank_of_process
+from sasgp.training.progress import LOG, alive, rank_of_process
+
+app.register_install_completion_command(
+    help="Let the shell complete commands and options: bash, zsh or fish. --shell names one, --output another file."
+)
 
 NARROW = 40  # columns of a terminal
-START = """sasgp trains Gaussian-process decoders: a map of your data, with a way back and honest uncertainty. Start with
+START = """sasgp trains Gaussian-process decoders: maps of data, with a way back and honest uncertainty. Start with
 
   sasgp fit digits --out runs/digits              train on a data set that comes with sasgp; seconds
   sasgp explore runs/digits --open                look around in the latent space
@@ -127,7 +133,7 @@ def _run() -> None:
         return
     command, bound, _ = app.parse_args(LINE, exit_on_error=False, print_error=False)
     printed = bound.arguments.get("printed", TEXT)
-    with _short_warnings(quiet=printed.quiet), _logged(quiet=printed.quiet), printing(printed):
+    with _short_warnings(quiet=printed.quiet), _logged(quiet=printed.quiet), printing(printed), alive(LINE[0]):
         result = command(*bound.args, **bound.kwargs)
     if printed.as_json and result is not None:
         sys.stdout.write(f"{as_json(result)}\n")

@@ -98,7 +98,7 @@ Labels = Annotated[
     Parameter(
         group=DATA,
         help="Where the labels are: a column of the file, an array in the .npz file, or a file with one label per row. "
-        "By default, the column called label, labels, class, target or y, if the file has one of text or integers."
+        "By default, the column called label, labels, class, target or y, if the file has one of text or integers.",
     ),
 ]
 Metadata = Annotated[

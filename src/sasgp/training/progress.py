@@ -11,10 +11,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
+from typing import ClassVar
 
 from sasgp.errors import InputError
 
-__all__ = ["LOG", "from_torchrun", "progress_bar", "rank_of_process"]
+__all__ = ["LOG", "alive", "from_torchrun", "progress_bar", "rank_of_process"]
 
 Update = Callable[..., None]  # update(completed, note="")
 
@@ -42,17 +43,32 @@ def from_torchrun(name: str, default: int) -> int:
 
 
 @contextmanager
-def progress_bar(description: str, total: int | None, *, show: bool = True) -> Iterator[Update]:
+def progress_bar(description: str, total: int | None, *, show: bool = True, brief: bool = False) -> Iterator[Update]:
     """Progress of `total` units of work. Yields `update(completed, note="")`, which does nothing with show=False.
 
-    With total=None, the amount of work is unknown: only that work goes on is shown, and the time so far.
+    With total=None, the amount of work is unknown: only that work goes on is shown, and the time so far. `brief` work
+    is expected to take no time. It has no bar, and the log speaks of it only if it does take time.
     """
     surface = _surface() if show and not rank_of_process() else None
-    if surface is None:
+    if surface is None or (brief and surface is not _in_lines):
         yield lambda completed, note="": None
         return
     with surface(description, total) as update:
         yield update
+
+
+@contextmanager
+def alive(description: str) -> Iterator[None]:
+    """Let the log speak of work while nothing inside of it does, as there is reading and drawing beside training."""
+    if rank_of_process() or _surface() is not _in_lines:
+        yield
+        return
+    lines = _Lines(description, None, SHORTEST)
+    lines.start()
+    try:
+        yield
+    finally:
+        lines.end()
 
 
 def _surface() -> Callable[[str, int | None], AbstractContextManager[Update]] | None:
@@ -96,7 +112,7 @@ def _in_notebook(description: str, total: int | None) -> Iterator[Update]:
 
 @contextmanager
 def _in_lines(description: str, total: int | None) -> Iterator[Update]:
-    lines = _Lines(description, total)
+    lines = _Lines(description, total, PATIENCE)
     lines.start()
     try:
         yield lines.update
@@ -109,11 +125,13 @@ def _in_lines(description: str, total: int | None) -> Iterator[Update]:
 
 
 class _Lines(threading.Thread):
-    """Writes a line now and then, whether or not `update` is called meanwhile."""
+    """Writes a line now and then, whether or not `update` is called meanwhile. Of nested work, the innermost does."""
 
-    def __init__(self, description: str, total: int | None) -> None:
+    under_way: ClassVar["list[_Lines]"] = []  # the innermost is the last
+
+    def __init__(self, description: str, total: int | None, patience: float) -> None:
         super().__init__(name="sasgp progress", daemon=True)
-        self.description, self.total = description, total
+        self.description, self.total, self.patience = description, total, patience
         self.completed: float = 0
         self.note, self.spoke = "", False
         self._began, self._over = monotonic(), threading.Event()
@@ -128,16 +146,22 @@ class _Lines(threading.Thread):
         if self._first is None:
             self._first = monotonic(), completed
 
+    def start(self) -> None:
+        self.under_way.append(self)
+        super().start()
+
     def run(self) -> None:
-        wait = PATIENCE
+        wait = self.patience
         while not self._over.wait(wait):
-            _log(self._line())
-            self.spoke = True
+            if self.under_way[-1] is self:
+                _log(self._line())
+                self.spoke = True
             wait = min(max(SHARE * self.elapsed, SHORTEST), LONGEST)
 
     def end(self) -> None:
         self._over.set()
         self.join()
+        self.under_way.remove(self)
 
     def _line(self) -> str:
         parts = [f"{self.description}:", self.note, f"{_clock(self.elapsed)} elapsed"]
