@@ -24,6 +24,7 @@ shows its traceback. Heavy packages are imported inside the commands, so that he
 
 import logging
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -32,7 +33,8 @@ from io import TextIOWrapper
 from pathlib import Path
 from shutil import get_terminal_size
 
-from cyclopts import CycloptsError
+from cyclopts import CycloptsError, MissingArgumentError, UnusedCliTokensError
+from cyclopts.completion import ShellDetectionError
 
 # Each of these modules registers its command with the application
 from sasgp.cli import (  # noqa: F401
@@ -96,7 +98,9 @@ def main(tokens: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except CycloptsError as error:
         command = " ".join(["sasgp", *(error.command_chain or ())])
-        return _fail(f"{error} Try `{command} --help`.", 2, everywhere=True)
+        return _fail(f"{_in_words(error)} Try `{command} --help`.", 2, everywhere=True)
+    except ShellDetectionError:
+        return _fail("The shell was not recognised. Name it: `sasgp --install-completion --shell bash`.", 2)
     except BrokenPipeError:
         # The reader has gone. Python would complain at exit about what is still buffered
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -169,6 +173,16 @@ def _short_warnings(*, quiet: bool) -> Iterator[None]:
             yield
     finally:
         warnings.formatwarning = usual
+
+
+def _in_words(error: CycloptsError) -> str:
+    """What is wrong with what was typed."""
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        return f"There is one argument too many: {shlex.quote(error.unused_tokens[0])}. Options start with two dashes."
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        typed = [name for name in error.argument.names if any(token.startswith(name) for token in LINE)]
+        return f"{typed[0]} needs a value." if typed else f"{error.argument.name} is missing."
+    return str(error)
 
 
 def _with_notes(error: BaseException) -> str:
