@@ -19,8 +19,9 @@
     plots.confusion(y, classifier.predict(X)).savefig("confusion.png")
     plots.reliability(classifier.predict(X) == y, classifier.predict_proba(X).max(1)).savefig("reliability.png")
 
-Every function returns a `matplotlib.figure.Figure`. None of them uses pyplot, so they need no display, and no
-figure has to be closed. Only scikit-learn's display of partial dependence imports it.
+Every function returns a `matplotlib.figure.Figure`. A notebook shows it if it is the value of a cell; `display(figure)`
+shows it elsewhere. None of them uses pyplot, so they need no display, and no figure has to be closed. Only
+scikit-learn's display of partial dependence imports it.
 """
 
 from sasgp.plots.calibration import calibration

@@ -1,13 +1,14 @@
 """The style of the figures: colours, plain axes, and rows as small pictures."""
 
+import io
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
+from matplotlib import figure as matplotlib_figure
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgb, to_rgba_array
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
@@ -15,7 +16,7 @@ from sasgp.data.images import as_images
 from sasgp.data.labels import Labels, shorten
 from sasgp.data.palette import CLASSES, N_SHAPES
 
-__all__ = ["ColouredLabels", "Pictures", "colour_bar", "gridded", "literal", "mosaic", "plain", "titled"]
+__all__ = ["ColouredLabels", "Figure", "Pictures", "colour_bar", "gridded", "literal", "mosaic", "plain", "titled"]
 
 Array = NDArray[Any]
 
@@ -29,6 +30,17 @@ INK = "#333333"
 
 PICTURE_SIZE = 5.2  # inches
 PROFILE = (24, 2, 64)  # height and width of a bar in pixels, and the largest number of bars
+
+
+class Figure(matplotlib_figure.Figure):
+    """A figure that a notebook shows as the value of a cell, with or without pyplot."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        """The picture with twice the pixels, for sharp screens, and the size that it is shown at."""
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png", dpi=2 * self.dpi)
+        width, height = (round(self.dpi * inches) for inches in self.get_size_inches())
+        return buffer.getvalue(), {"width": width, "height": height}
 
 
 class ColouredLabels(Labels):
