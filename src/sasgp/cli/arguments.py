@@ -1,23 +1,32 @@
 """The application that the commands are registered with, and the arguments that several of them take."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from cyclopts import App, ArgumentCollection, CoercionError, Parameter
+from cyclopts import App, ArgumentCollection, CoercionError, Group, Parameter
 
 from sasgp import __version__
+from sasgp.cli.config import read_config
 from sasgp.errors import InputError
 
 __all__ = [
+    "DATA",
     "DPI",
     "LINE",
+    "MODEL",
+    "OUTPUT",
+    "TEXT",
+    "TRAINING",
     "Data",
     "Flag",
-    "Json",
     "Labels",
     "Metadata",
     "Model",
     "Open",
+    "OptionalOut",
+    "Out",
+    "Printed",
     "Refine",
     "app",
     "check_labels",
@@ -26,6 +35,10 @@ __all__ = [
 
 LINE: list[str] = []  # what was typed after `sasgp`
 DPI = 150
+
+# The panels of the help, in this order. What a command reads and what it does come before them
+DATA, MODEL = Group("Data", sort_key=10), Group("Model", sort_key=11)
+TRAINING, OUTPUT = Group("Training", sort_key=12), Group("Output", sort_key=20)
 
 
 def _check_numbers(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
@@ -67,7 +80,7 @@ app = App(
     version=__version__,
     version_flags=["--version"],
     suppress_keyboard_interrupt=False,
-    config=_check_numbers,
+    config=(read_config, _check_numbers),
     help="Train Gaussian-process decoders, and use them to embed, decode, generate and evaluate data. Each command "
     "explains itself with --help.",
 )
@@ -83,6 +96,7 @@ Model = Annotated[Path, Parameter(help="The folder of a run, or a .safetensors f
 Labels = Annotated[
     str | None,
     Parameter(
+        group=DATA,
         help="Where the labels are: a column of the file, an array in the .npz file, or a file with one label per row. "
         "By default, the column called label, labels, class, target or y, if the file has one of text or integers."
     ),
@@ -91,6 +105,7 @@ Metadata = Annotated[
     tuple[str, ...],
     Parameter(
         name="--columns",
+        group=DATA,
         consume_multiple=True,
         negative=(),
         help="What else is known about the rows, for the page: columns of the data that are not trained on, or tables "
@@ -105,11 +120,36 @@ Refine = Annotated[
     ),
 ]
 Flag = Parameter(negative=(), show_default=False)
-Open = Annotated[bool, Parameter(name="--open", negative=(), show_default=False, help="Open the page in the browser.")]
-Json = Annotated[
+Open = Annotated[
     bool,
-    Parameter(name="--json", negative=(), show_default=False, help="Print one JSON object instead of a table."),
+    Parameter(name="--open", group=OUTPUT, negative=(), show_default=False, help="Open the page in the browser."),
 ]
+Out = Annotated[Path, Parameter(group=OUTPUT)]
+OptionalOut = Annotated[Path | None, Parameter(group=OUTPUT)]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Printed:
+    """What a command prints. Every command takes it as `printed`, and `main` reads it there.
+
+    Parameters
+    ----------
+    quiet
+        Print nothing but errors, and the object of --json.
+    as_json
+        Print one JSON object to standard output instead of text.
+    """
+
+    quiet: Annotated[bool, Parameter(group=OUTPUT, negative=(), show_default=False)] = False
+    as_json: Annotated[bool, Parameter(name="--json", group=OUTPUT, negative=(), show_default=False)] = False
+
+    @property
+    def as_text(self) -> bool:
+        return not (self.quiet or self.as_json)
+
+
+TEXT = Printed()
 
 
 def check_labels(labels: str | None, data: str | None) -> None:

@@ -57,6 +57,7 @@ def start_of_info(request: "Request", dataset: "Dataset", split: "Split", estima
     packages = ("torch", "gpytorch", "numpy", "scikit-learn")
     return {
         "command": asked["command"],
+        "request": {name: value for name, value in asked.items() if name != "command"},
         "sasgp": __version__,
         "versions": {"python": python_version()} | {name: version(name) for name in packages},
         "data": {
