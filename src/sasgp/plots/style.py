@@ -36,9 +36,9 @@ class Figure(matplotlib_figure.Figure):
     """A figure that a notebook shows as the value of a cell, with or without pyplot."""
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
-        """The picture with twice the pixels, for sharp screens, and the size that it is shown at."""
+        """The picture, with more pixels for sharp screens, and the size that it is shown at."""
         buffer = io.BytesIO()
-        self.savefig(buffer, format="png", dpi=2 * self.dpi)
+        self.savefig(buffer, format="png", dpi=1.5 * self.dpi)
         width, height = (round(self.dpi * inches) for inches in self.get_size_inches())
         return buffer.getvalue(), {"width": width, "height": height}
 
