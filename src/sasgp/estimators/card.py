@@ -80,8 +80,8 @@ def number(value: float | None) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in percent, with two digits."""
-    return "less than 0.001 %" if 0 < share < 1e-5 else f"{100 * share:.2g} %"
+    """A share in percent."""
+    return "less than 0.001 %" if 0 < share < 1e-5 else f"{100 * share:.3g} %"
 
 
 def several(values: Sequence[float]) -> str:

@@ -41,7 +41,9 @@ def latent_card(model: "LatentEstimator", title: str) -> str:
     N, Q = model.embedding_.shape
     lines: list[Line] = [("rows", f"{N:,}"), ("features", _features(model))]
     if model.missing_share_:
-        lines.append(("missing", f"{percent(model.missing_share_)} of the values"))
+        lines.append(
+            ("missing", f"{percent(model.missing_share_)} of the {'values' if model.columns_ is None else 'scores'}")
+        )
     lines += [("latent space", f"{Q} dimension{'s' * (Q > 1)}, {model.latents}"), ("noise", _noise(model))]
     kernel = getattr(model, "kernel_", None)
     if kernel is not None and math.isfinite(max(lengths := kernels.lengthscales(kernel, Q))):
