@@ -11,6 +11,7 @@
     sasgp evidence runs/digits --method exact
     sasgp explore runs/digits --open
     sasgp plot runs/digits --relevance --out figures
+    sasgp info runs/digits
 
     sasgp fit table.csv --target price --out runs/price
     sasgp predict runs/price new.csv --out predictions.csv
@@ -23,6 +24,7 @@ shows its traceback. Heavy packages are imported inside the commands, so that he
 
 import logging
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -31,7 +33,8 @@ from io import TextIOWrapper
 from pathlib import Path
 from shutil import get_terminal_size
 
-from cyclopts import CycloptsError
+from cyclopts import CycloptsError, MissingArgumentError, UnusedCliTokensError
+from cyclopts.completion import ShellDetectionError
 
 # Each of these modules registers its command with the application
 from sasgp.cli import (  # noqa: F401
@@ -43,6 +46,7 @@ from sasgp.cli import (  # noqa: F401
     explore,
     fit,
     impute,
+    info,
     plot,
     predict,
     sample,
@@ -55,10 +59,14 @@ from sasgp.cli.messages import in_options
 from sasgp.cli.printing import as_json, printing
 from sasgp.errors import InputError
 from sasgp.models.settings import Settings
-from sasgp.training.progress import LOG, rank_of_process
+from sasgp.training.progress import LOG, alive, rank_of_process
+
+app.register_install_completion_command(
+    help="Let the shell complete commands and options: bash, zsh or fish. --shell names one, --output another file."
+)
 
 NARROW = 40  # columns of a terminal
-START = """sasgp trains Gaussian-process decoders: a map of your data, with a way back and honest uncertainty. Start with
+START = """sasgp trains Gaussian-process decoders: maps of data, with a way back and honest uncertainty. Start with
 
   sasgp fit digits --out runs/digits              train on a data set that comes with sasgp; seconds
   sasgp explore runs/digits --open                look around in the latent space
@@ -90,7 +98,9 @@ def main(tokens: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except CycloptsError as error:
         command = " ".join(["sasgp", *(error.command_chain or ())])
-        return _fail(f"{error} Try `{command} --help`.", 2, everywhere=True)
+        return _fail(f"{_in_words(error)} Try `{command} --help`.", 2, everywhere=True)
+    except ShellDetectionError:
+        return _fail("The shell was not recognised. Name it: `sasgp --install-completion --shell bash`.", 2)
     except BrokenPipeError:
         # The reader has gone. Python would complain at exit about what is still buffered
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -127,7 +137,7 @@ def _run() -> None:
         return
     command, bound, _ = app.parse_args(LINE, exit_on_error=False, print_error=False)
     printed = bound.arguments.get("printed", TEXT)
-    with _short_warnings(quiet=printed.quiet), _logged(quiet=printed.quiet), printing(printed):
+    with _short_warnings(quiet=printed.quiet), _logged(quiet=printed.quiet), printing(printed), alive(LINE[0]):
         result = command(*bound.args, **bound.kwargs)
     if printed.as_json and result is not None:
         sys.stdout.write(f"{as_json(result)}\n")
@@ -163,6 +173,16 @@ def _short_warnings(*, quiet: bool) -> Iterator[None]:
             yield
     finally:
         warnings.formatwarning = usual
+
+
+def _in_words(error: CycloptsError) -> str:
+    """What is wrong with what was typed."""
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        return f"There is one argument too many: {shlex.quote(error.unused_tokens[0])}. Options start with two dashes."
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        typed = [name for name in error.argument.names if any(token.startswith(name) for token in LINE)]
+        return f"{typed[0]} needs a value." if typed else f"{error.argument.name} is missing."
+    return str(error)
 
 
 def _with_notes(error: BaseException) -> str:

@@ -53,7 +53,9 @@ def _options(source: str) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(f"--config must name a .toml file or the folder of a run. There is no {source}.") from None
+        raise InputError(
+            f"--config must name a .toml file or the folder of a run. There is no file {source}."
+        ) from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(
             f"{source} is not TOML: {error}. Write one option on each line, such as batch-size = 512 or "
@@ -62,16 +64,17 @@ def _options(source: str) -> dict[str, Any]:
 
 
 def _options_of_run(folder: Path) -> dict[str, Any]:
-    from sasgp.cli import runs
     from sasgp.cli.fit_options import chosen
+    from sasgp.cli.runs import INFO
 
-    info = runs.find(folder).info
-    if not isinstance(info.get("request"), dict):
+    try:
+        request = json.loads((folder / INFO).read_text(encoding="utf-8"))["request"]
+        return chosen(request)
+    except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
         raise InputError(
-            f"{folder} has no run.json that says with which options it was trained. Name the run of a newer sasgp, or "
-            "write the options to a .toml file."
-        )
-    return chosen(info["request"])
+            f"--config needs the folder of a finished run, whose {INFO} says how it was trained. {folder} has none "
+            "that this sasgp wrote. Write the options to a .toml file."
+        ) from None
 
 
 def _texts(source: str, key: str, value: Any) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sasgp.cli.arguments import TEXT, Data, Flag, Labels, Model, Printed, Refine, app
+from sasgp.cli.arguments import TEXT, Data, FileName, Flag, Labels, Model, Printed, Refine, app
 from sasgp.cli.loading import load_data, load_model, rows_to_evaluate, training_rows
 from sasgp.cli.printing import THROUGH, Result, metric_lines, show
 from sasgp.cli.tables import show_by_column
@@ -27,7 +27,7 @@ def evaluate(
     labels: Labels = None,
     refine: Refine = 0,
     neighbours: int | None = None,
-    train: str | None = None,
+    train: FileName | None = None,
     geodesic: Annotated[bool, Flag] = False,
     by_column: Annotated[bool, Flag] = False,
     printed: Printed = TEXT,

@@ -7,6 +7,7 @@ from cyclopts import Parameter
 from sasgp.cli.arguments import (
     DATA,
     TEXT,
+    FileName,
     Labels,
     Metadata,
     Model,
@@ -29,7 +30,7 @@ def explore(
     model: Model,
     /,
     *,
-    data: Annotated[str | None, Parameter(group=DATA)] = None,
+    data: Annotated[FileName | None, Parameter(group=DATA)] = None,
     labels: Labels = None,
     metadata: Metadata = (),
     out: OptionalOut = None,

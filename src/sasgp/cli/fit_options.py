@@ -73,7 +73,7 @@ Target = Annotated[
         help="The column to predict from all others, by a regression if it holds numbers, and by a classification if "
         "it holds text or few levels; --kind says otherwise. In a named data set or a folder of images it is `label`; "
         "for an array, a file with one target per row. Then there are no latents, and their options do not apply. The "
-        f"defaults are {_defaults_of_targets()}; --kernel may also be deep."
+        f"defaults are {_defaults_of_targets()}; --kernel may also be deep.",
     ),
 ]
 
@@ -267,7 +267,9 @@ def chosen(asked: Mapping[str, Any]) -> dict[str, Any]:
     What makes no difference to the model is left out: the command itself, --overwrite and --verbose.
     """
     usual: dict[str, Any] = {"labels": None, "target": None, "model": "sasgp", "test_fraction": None}
-    usual |= {"tensorboard": False, "metadata": []} | {field.name: getattr(DEFAULTS, field.name) for field in fields(Options)}
+    usual |= {"tensorboard": False, "metadata": []} | {
+        field.name: getattr(DEFAULTS, field.name) for field in fields(Options)
+    }
     usual |= {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(AS_FOUND).items()}
     if asked.get("target") is not None:
         usual |= {name: field.default for name, field in SUPERVISED.items() if name not in AS_TYPED}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from sasgp.cli.arguments import DATA, TEXT, Flag, Labels, Model, Out, Printed, app, check_labels
+from sasgp.cli.arguments import DATA, TEXT, FileName, Flag, Labels, Model, Out, Printed, app, check_labels
 from sasgp.cli.loading import (
     feature_names,
     has_target,
@@ -35,7 +35,7 @@ def plot(
     /,
     *,
     out: Out,
-    data: Annotated[str | None, Parameter(group=DATA)] = None,
+    data: Annotated[FileName | None, Parameter(group=DATA)] = None,
     labels: Labels = None,
     latent: Annotated[bool, Flag] = False,
     grid: Annotated[bool, Flag] = False,

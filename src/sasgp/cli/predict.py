@@ -17,9 +17,7 @@ __all__ = ["predict"]
 
 
 @app.command
-def predict(
-    model: Model, data: Data, /, *, out: Out, interval: float = INTERVAL, printed: Printed = TEXT
-) -> Result:
+def predict(model: Model, data: Data, /, *, out: Out, interval: float = INTERVAL, printed: Printed = TEXT) -> Result:
     """Predict the target of each row of the data with a model that was trained with --target.
 
     Columns are found by name, and others are ignored. If the target is among them, the metrics are printed. Of a named

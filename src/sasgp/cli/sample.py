@@ -46,6 +46,8 @@ def sample(
 
     from sasgp.cli import files
 
+    if n < 1:
+        raise InputError(f"-n must be at least 1. Got {n}.")
     files.check_suffix(out, (".csv", ".npy", ".png", ".parquet"))
     files.check_place(out)
     estimator, run = load_model(model)

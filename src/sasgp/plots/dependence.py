@@ -100,7 +100,7 @@ class _Rows:
             raise InputError("X must have at least one row.", argument="X")
         known = [str(name) for name in getattr(model, "feature_names_in_", ())]
         if is_frame(X):
-            frame = read_frame(take_rows(X, some)).frame
+            frame = read_frame(X).frame[some]
             frame = frame.select(known) if known and set(known) <= set(frame.columns) else frame
             return cls(frame, list(frame.columns))
         array = take_rows(np.asarray(X), some)

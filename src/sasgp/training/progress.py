@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import copy_context
 from time import monotonic
-from typing import Any
+from typing import Any, ClassVar
 
 from sasgp.errors import InputError
 
-__all__ = ["LOG", "from_torchrun", "progress_bar", "rank_of_process"]
+__all__ = ["LOG", "alive", "from_torchrun", "progress_bar", "rank_of_process"]
 
 Update = Callable[..., None]  # update(completed, note="")
 
@@ -46,17 +46,32 @@ def from_torchrun(name: str, default: int) -> int:
 
 
 @contextmanager
-def progress_bar(description: str, total: int | None, *, show: bool = True) -> Iterator[Update]:
+def progress_bar(description: str, total: int | None, *, show: bool = True, brief: bool = False) -> Iterator[Update]:
     """Progress of `total` units of work. Yields `update(completed, note="")`, which does nothing with show=False.
 
-    With total=None, the amount of work is unknown: only that work goes on is shown, and the time so far.
+    With total=None, the amount of work is unknown: only that work goes on is shown, and the time so far. `brief` work
+    is expected to take no time. It has no bar, and the log speaks of it only if it does take time.
     """
     surface = _surface() if show and not rank_of_process() else None
-    if surface is None:
+    if surface is None or (brief and surface is not _in_lines):
         yield lambda completed, note="": None
         return
     with surface(description, total) as update:
         yield update
+
+
+@contextmanager
+def alive(description: str) -> Iterator[None]:
+    """Let the log speak of work while nothing inside of it does, as there is reading and drawing beside training."""
+    if rank_of_process() or _surface() is not _in_lines:
+        yield
+        return
+    lines = _Lines(description, None, SHORTEST)
+    lines.start()
+    try:
+        yield
+    finally:
+        lines.end()
 
 
 def _surface() -> Callable[[str, int | None], AbstractContextManager[Update]] | None:
@@ -94,7 +109,7 @@ def _in_terminal(description: str, total: int | None) -> Iterator[Update]:
 
 @contextmanager
 def _in_lines(description: str, total: int | None) -> Iterator[Update]:
-    lines = _Lines(description, total)
+    lines = _Lines(description, total, PATIENCE)
     lines.start()
     try:
         yield lines.update
@@ -107,11 +122,13 @@ def _in_lines(description: str, total: int | None) -> Iterator[Update]:
 
 
 class _Lines(threading.Thread):
-    """Writes a line now and then, whether or not `update` is called meanwhile."""
+    """Writes a line now and then, whether or not `update` is called meanwhile. Of nested work, the innermost does."""
 
-    def __init__(self, description: str, total: int | None) -> None:
+    under_way: ClassVar["list[_Lines]"] = []  # the innermost is the last
+
+    def __init__(self, description: str, total: int | None, patience: float) -> None:
         super().__init__(name="sasgp progress", daemon=True)
-        self.description, self.total = description, total
+        self.description, self.total, self.patience = description, total, patience
         self.completed: float = 0
         self.note, self.spoke = "", False
         self._began, self._over = monotonic(), threading.Event()
@@ -126,16 +143,22 @@ class _Lines(threading.Thread):
         if self._first is None:
             self._first = monotonic(), completed
 
+    def start(self) -> None:
+        self.under_way.append(self)
+        super().start()
+
     def run(self) -> None:
-        wait = PATIENCE
+        wait = self.patience
         while not self._over.wait(wait):
-            _log(self._line())
-            self.spoke = True
+            if self.under_way[-1] is self:
+                _log(self._line())
+                self.spoke = True
             wait = min(max(SHARE * self.elapsed, SHORTEST), LONGEST)
 
     def end(self) -> None:
         self._over.set()
         self.join()
+        self.under_way.remove(self)
 
     def _line(self) -> str:
         parts = [f"{self.description}:", self.note, f"{_clock(self.elapsed)} elapsed"]
@@ -168,7 +191,7 @@ class _Text(_Lines):
     """A line below the cell, replaced several times a second. It is plain text, so it needs no widgets."""
 
     def __init__(self, description: str, total: int | None) -> None:
-        super().__init__(description, total)
+        super().__init__(description, total, NOTEBOOK_PATIENCE)
         self._handle: Any = None
         self._context = copy_context()  # it says to which cell the text belongs, and a thread does not inherit it
 
@@ -176,7 +199,7 @@ class _Text(_Lines):
         self._context.run(self._watch)
 
     def _watch(self) -> None:
-        wait = NOTEBOOK_PATIENCE
+        wait = self.patience
         while not self._over.wait(wait):
             self.show(self._line())
             self.spoke = True
