@@ -22,6 +22,7 @@ from sasgp.data.units import one_unit
 from sasgp.errors import InputError
 from sasgp.estimators.callbacks import Callback
 from sasgp.estimators.imputation import Imputation
+from sasgp.estimators.notebook import FittedCard, latent_card
 from sasgp.estimators.persistence import Persistence
 from sasgp.estimators.validation import check_image_shape, check_missing, check_rows, check_settings, seed_of
 from sasgp.gp.posterior import Predictive
@@ -43,7 +44,9 @@ __all__ = ["LatentEstimator", "check_same", "kept_until_the_end"]
 Array = NDArray[np.floating[Any]]
 
 
-class LatentEstimator(Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class LatentEstimator(
+    FittedCard, Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
     """A latent space, with an encoder into it and a decoder out of it."""
 
     _MODEL: ClassVar[type[LatentModel]]
@@ -283,6 +286,9 @@ class LatentEstimator(Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, 
         return total / n_values
 
     # ------------------------------------------------------------------------------------------------ attributes
+
+    def _card(self) -> str:
+        return latent_card(self, type(self).__name__)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -26,6 +26,7 @@ from sasgp.data.rows import ArrayRows, row_blocks
 from sasgp.errors import InputError
 from sasgp.estimators.base import check_same, kept_until_the_end
 from sasgp.estimators.callbacks import Callback
+from sasgp.estimators.notebook import FittedCard, supervised_card
 from sasgp.estimators.supervised_storage import SupervisedPersistence
 from sasgp.estimators.validation import check_choice, check_count, check_device, check_number, check_rows, seed_of
 from sasgp.gp import kernels
@@ -54,7 +55,7 @@ Array = NDArray[Any]
 EXACT_ROWS = 2000  # that prediction="auto" conditions on exactly
 
 
-class SupervisedEstimator(SupervisedPersistence, SupervisedSettings, BaseEstimator):
+class SupervisedEstimator(FittedCard, SupervisedPersistence, SupervisedSettings, BaseEstimator):
     """Gaussian-process regression of standardised targets, trained with stochastic active sets."""
 
     history_: list[dict[str, Any]]
@@ -343,6 +344,9 @@ class SupervisedEstimator(SupervisedPersistence, SupervisedSettings, BaseEstimat
         if self.columns_ is None:
             return found
         return np.array([found[part].max() for _, _, part in self.columns_.parts()])
+
+    def _card(self) -> str:
+        return supervised_card(self)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
