@@ -19,10 +19,11 @@ from pathlib import Path
 import torch
 
 _FORKS = multiprocessing.get_context("forkserver")
-# What commands import when they begin, and modules that would start threads are not among it
+# What commands import sooner or later
 _FORKS.set_forkserver_preload(
     ["matplotlib.figure", "polars", "pytest", "safetensors.torch", "sasgp.cli.fit", "sasgp.cli.runs", "sasgp.data",
-     "sasgp.estimators", "sasgp.evaluation", "sasgp.explorer", "sasgp.plots", "sklearn.neighbors", "torch"]
+     "sasgp.estimators", "sasgp.evaluation", "sasgp.explorer", "sasgp.plots", "sklearn.neighbors", "torch._dynamo",
+     "torch.distributed"]
 )  # fmt: skip
 
 
