@@ -32,6 +32,8 @@ class Process:
 
     def __init__(self, *command, **environment):
         self.folder, self.said = Path(tempfile.mkdtemp()), None
+        for name in ("out", "err"):
+            (self.folder / name).touch()
         environment = os.environ | environment
         arguments = ([*map(str, command)], environment, Path.cwd(), self.folder)
         self.process = _FORKS.Process(target=_run, args=arguments, daemon=True)
@@ -69,7 +71,7 @@ class Process:
 def _run(command, environment, cwd, output):
     """What `python *command` does, in a process that has been forked."""
     for number, name in enumerate(("out", "err"), 1):
-        os.dup2(os.open(output / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+        os.dup2(os.open(output / name, os.O_WRONLY | os.O_APPEND), number)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
@@ -89,16 +91,16 @@ def _run(command, environment, cwd, output):
         runpy.run_path(option, run_name="__main__")
 
 
-def start(program, *arguments, world=2):
-    """The processes that run a Python program, rank 0 first. Their standard error can be read."""
+def start(*command, world=2):
+    """The processes that run `python *command` together, rank 0 first."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     group = {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return [Process(program, *arguments, **group, RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(world)]
+    return [Process(*command, **group, RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(world)]
 
 
-def wait_for(path, process, seconds=60):
+def wait_for(path, process, seconds=120):
     """Wait until a file is there, while a process runs that is to write it."""
     start = time.monotonic()
     while not path.exists():
