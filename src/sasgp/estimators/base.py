@@ -4,7 +4,7 @@ A subclass names its model class (`_MODEL`) and makes the posterior that decodes
 (`_interim_posterior`, `_final_posterior`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -39,7 +39,7 @@ from sasgp.training.progress import rank_of_process
 from sasgp.training.restored import check_run
 from sasgp.training.run import Plan, TrainingRun
 
-__all__ = ["LatentEstimator", "check_same", "kept_until_the_end"]
+__all__ = ["LatentEstimator", "checked_fingerprint", "kept_until_the_end"]
 
 Array = NDArray[np.floating[Any]]
 
@@ -187,11 +187,7 @@ class LatentEstimator(
         saved: dict[str, Any] | None,
         callback: Callback | None,
     ) -> None:
-        needed = saved is not None or checkpointer.path is not None  # it reads all rows
-        current = self._fingerprint(array) if needed else {}
-        if saved is not None:
-            check_run(saved)
-            check_same(saved["fingerprint"], current)
+        current = checked_fingerprint(lambda: self._fingerprint(array), saved, checkpointer)
         self._check_world(ranks.world)
         seed = seed_of(self.random_state) if saved is None else saved["seed"]
         self.seed_ = int(agreed(ranks, seed, self._device))
@@ -312,11 +308,23 @@ def kept_until_the_end(how: Mapping[str, Any]) -> Iterator[Checkpointer]:
         path.unlink(missing_ok=True)
 
 
-def check_same(then: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raise InputError if a checkpoint was made with other data or settings."""
-    if different := differences(then, now):
+def checked_fingerprint(
+    make: Callable[[], dict[str, Any]], saved: dict[str, Any] | None, checkpointer: Checkpointer
+) -> dict[str, Any]:
+    """What must be the same to go on with a fit; nothing without a checkpoint, because `make` reads all rows.
+
+    Raises InputError if the checkpoint `saved` was made with other data or settings.
+    """
+    if saved is None and checkpointer.path is None:
+        return {}
+    current = make()
+    if saved is None:
+        return current
+    check_run(saved)
+    if different := differences(saved["fingerprint"], current):
         raise InputError(
             f"resume needs the data and settings that the checkpoint was made with. These differ: {different}. "
             "Put them back, or start again without resume.",
             argument="resume",
         )
+    return current
