@@ -43,8 +43,8 @@ class Settings:
     noise
         "shared": one noise variance for all features. "feature": a learned scale for each feature, for features that
         differ in units or in how predictable they are. "auto": "shared" for images and for arrays whose features have
-        one unit, otherwise "feature". "local": trained as "shared"; afterwards a second pass over all rows measures the
-        noise of each feature at each place in the latent space.
+        one unit, otherwise "feature", as for standardised ones. "local": trained as "shared"; afterwards a second pass
+        over all rows measures the noise of each feature at each place in the latent space.
     active_set_size
         Active points per batch, A; at most half of the batch if the data are few. None makes all rows active: the exact
         GP-LVM, whose cost grows with the cube of the number of rows.
