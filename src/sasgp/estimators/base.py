@@ -56,7 +56,7 @@ class LatentEstimator(Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, 
     batch_size_: int
     encoder_noise_: float
     noise_kind_: Literal["shared", "feature", "local"]
-    precision_: Precision
+    precision_: Precision = "float32"
     missing_share_: float = 0.0
     _data_parts: list[Any]  # the number of rows and the fingerprint of the training data, and of each update
 
