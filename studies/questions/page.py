@@ -17,7 +17,15 @@ PAGE = ROOT / "docs" / "how-good.md"
 PARTS = ("infinite-mnist", "robustness")  # modules with `part(records)`
 OTHERS = {  # pages, and the questions whose tables they have
     ROOT / "docs" / "measurements.md": (
-        *("encoder-noise-rows", "tables", "tables-settings", "regression", "hyperparameters", "neighbours", "geodesics"),
+        *(
+            "encoder-noise-rows",
+            "tables",
+            "tables-settings",
+            "regression",
+            "hyperparameters",
+            "neighbours",
+            "geodesics",
+        ),
     ),
     ROOT / "docs" / "how-good-imputation.md": ("imputation", "not-at-random"),
 }

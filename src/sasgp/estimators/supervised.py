@@ -45,6 +45,7 @@ from sasgp.training.loop import Ranks, generator
 from sasgp.training.malloc import keep_freed_memory
 from sasgp.training.progress import progress_bar
 from sasgp.training.regression import STEPS, sharpen, start, steps_of_sharpening
+from sasgp.training.restored import check_run
 from sasgp.training.run import Plan, TrainingRun
 
 __all__ = ["ATTRIBUTES", "SupervisedEstimator"]
@@ -155,6 +156,8 @@ class SupervisedEstimator(FittedCard, SupervisedPersistence, SupervisedSettings,
         saved: dict[str, Any] | None,
         callback: Callback | None,
     ) -> None:
+        if saved is not None:
+            check_run(saved)
         current = checked_fingerprint(lambda: self._fingerprint(array, targets), saved, checkpointer)
         seed = seed_of(self.random_state) if saved is None else saved["seed"]
         self.seed_ = int(agreed(ranks, seed, self.torch_device()))
