@@ -19,16 +19,11 @@
     plots.confusion(y, classifier.predict(X)).savefig("confusion.png")
     plots.reliability(classifier.predict(X) == y, classifier.predict_proba(X).max(1)).savefig("reliability.png")
 
-<<<<<<< HEAD
+    plt.style.use(plots.STYLE)  # figures of your own in the same style; "C0", "C1", ... are the colours of classes
+
 Every function returns a `matplotlib.figure.Figure`. A notebook shows it if it is the value of a cell; `display(figure)`
 shows it elsewhere. None of them uses pyplot, so they need no display, and no figure has to be closed. Only
 scikit-learn's display of partial dependence imports it.
-=======
-    plt.style.use(plots.STYLE)  # figures of your own in the same style; "C0", "C1", ... are the colours of classes
-
-Every function returns a `matplotlib.figure.Figure`. None of them uses pyplot, so they need no display, and no
-figure has to be closed. Only scikit-learn's display of partial dependence imports it.
->>>>>>> main
 """
 
 from sasgp.plots.calibration import calibration

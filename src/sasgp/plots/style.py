@@ -5,11 +5,8 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-<<<<<<< HEAD
-from matplotlib import figure as matplotlib_figure
-=======
 from matplotlib import cycler
->>>>>>> main
+from matplotlib import figure as matplotlib_figure
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgb, to_rgba_array
@@ -20,11 +17,18 @@ from sasgp.data.images import as_images
 from sasgp.data.labels import Labels, shorten
 from sasgp.data.palette import CLASSES, N_SHAPES
 
-<<<<<<< HEAD
-__all__ = ["ColouredLabels", "Figure", "Pictures", "colour_bar", "gridded", "literal", "mosaic", "plain", "titled"]
-=======
-__all__ = ["STYLE", "ColouredLabels", "Pictures", "colour_bar", "gridded", "literal", "mosaic", "plain", "titled"]
->>>>>>> main
+__all__ = [
+    "STYLE",
+    "ColouredLabels",
+    "Figure",
+    "Pictures",
+    "colour_bar",
+    "gridded",
+    "literal",
+    "mosaic",
+    "plain",
+    "titled",
+]
 
 Array = NDArray[Any]
 
