@@ -34,7 +34,6 @@ from pathlib import Path
 from shutil import get_terminal_size
 
 from cyclopts import CycloptsError, MissingArgumentError, UnusedCliTokensError
-from cyclopts.completion import ShellDetectionError
 
 # Each of these modules registers its command with the application
 from sasgp.cli import (  # noqa: F401
@@ -99,8 +98,6 @@ def main(tokens: Sequence[str] | None = None) -> int:
     except CycloptsError as error:
         command = " ".join(["sasgp", *(error.command_chain or ())])
         return _fail(f"{_in_words(error)} Try `{command} --help`.", 2, everywhere=True)
-    except ShellDetectionError:
-        return _fail("The shell was not recognised. Name it: `sasgp --install-completion --shell bash`.", 2)
     except BrokenPipeError:
         # The reader has gone. Python would complain at exit about what is still buffered
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

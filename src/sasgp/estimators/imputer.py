@@ -2,7 +2,7 @@
 
 By default each column is regressed on the others by a Gaussian process (`sasgp.estimators.column_imputation`). With a
 number of latent dimensions, the rows are completed by an `SASGP` with a free latent for each row instead. Columns are
-standardised, so that one noise variance serves all of them. docs/missing-values.md compares the two.
+standardised, so that one noise variance serves all of them. docs/missing-values.md describes both.
 """
 
 import math

@@ -18,17 +18,8 @@ from sasgp.data.labels import Labels, shorten
 from sasgp.data.palette import CLASSES, N_SHAPES
 
 __all__ = [
-    "STYLE",
-    "ColouredLabels",
-    "Figure",
-    "Pictures",
-    "colour_bar",
-    "gridded",
-    "literal",
-    "mosaic",
-    "plain",
-    "titled",
-]
+    "STYLE", "ColouredLabels", "Figure", "Pictures", "colour_bar", "gridded", "literal", "mosaic", "plain", "titled",
+]  # fmt: skip
 
 Array = NDArray[Any]
 
