@@ -58,7 +58,8 @@ def notebook(tmp_path_factory):
     sources = ["\n".join(line.removeprefix(8 * " ") for line in code.strip().splitlines()) for code in CELLS.values()]
     executed = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, sources)))
     executed.cells[-1].metadata["tags"] = ["raises-exception"]
-    client = Watched(executed, resources={"metadata": {"path": str(folder)}}, kernel_name="python3", timeout=120)
+    client = Watched(executed, resources={"metadata": {"path": str(folder)}}, kernel_name="python3", timeout=300)
+    client.startup_timeout = 300
     client.messages = {}
     client.execute()
     nbformat.write(executed, folder / "executed.ipynb")
