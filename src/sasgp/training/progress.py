@@ -4,9 +4,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
 from sasgp.errors import InputError
 
 __all__ = ["from_torchrun", "progress_bar", "rank_of_process"]
@@ -33,9 +30,15 @@ def progress_bar(description: str, total: int | None, *, show: bool = True) -> I
 
     With total=None, the amount of work is unknown: the bar shows only that work goes on, and the time so far.
     """
+    if rank_of_process() or not show:
+        yield _nothing
+        return
+    from rich.console import Console  # it takes a while, and most progress is not shown
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
     console = Console(stderr=True)
-    if rank_of_process() or not (show and (console.is_terminal or console.is_jupyter)):
-        yield lambda completed, note="": None
+    if not (console.is_terminal or console.is_jupyter):
+        yield _nothing
         return
     ends = (TimeElapsedColumn(),) if total is None else (TimeRemainingColumn(compact=True), TextColumn("left"))
     columns = (  # 80 characters in all, with the longest note of training
@@ -47,3 +50,7 @@ def progress_bar(description: str, total: int | None, *, show: bool = True) -> I
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(description, total=total, note="")
         yield lambda completed, note="": progress.update(task, completed=completed, note=note)
+
+
+def _nothing(completed: int, note: str = "") -> None:
+    pass
