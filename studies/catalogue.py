@@ -36,7 +36,10 @@ MODULES = {
         *("not-at-random", "tables", "tables-settings", "geodesics"),
         *("regression", "hyperparameters", "neighbours", "classification", "precision", "mutants"),
     ),
-    "benchmarks": ("floor", "autograd", "peers", "scaling", "quality", "decoder", "startup", "scale"),
+    "benchmarks": (
+        *("floor", "autograd", "peers", "scaling", "growth", "quality", "decoder", "inference", "startup", "shares"),
+        "scale",
+    ),
 }
 SEEDS = (0, 1, 2)
 
