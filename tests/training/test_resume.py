@@ -605,7 +605,19 @@ def whole(file, tmp_path_factory):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_run_that_is_stopped_in_the_pass_over_all_rows_ends_in_the_same_bits(file, whole, tmp_path, number):
     run = tmp_path / "run"
-    command = [sys.executable, "-c", IN_THE_PASS, int(number), file, "--out", run, "--max-epochs", 20, *SMALL]
+    command = [
+        sys.executable,
+        "-c",
+        IN_THE_PASS,
+        int(number),
+        file,
+        "--out",
+        run,
+        "--max-epochs",
+        20,
+        *SMALL,
+        "--quiet",
+    ]
     done = subprocess.run(
         [*map(str, command)], capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
