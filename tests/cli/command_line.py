@@ -18,6 +18,7 @@ def table(n=ROWS, seed=0):
     draw = np.random.default_rng(seed)
     group = np.arange(n) % 2
     X = draw.normal(size=(n, 4)) + 4 * group[:, None]
+    X = X * [1, 1.5, 2, 1.25]  # the same spread for all would be taken for that of standardised columns
     return pl.DataFrame(dict(zip("abcd", X.T, strict=True)) | {"species": np.where(group == 1, "cat", "dog")})
 
 

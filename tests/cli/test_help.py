@@ -23,19 +23,20 @@ def test_help_does_not_wait_for_heavy_imports(tokens):
     assert done.stdout.splitlines()[-1] == "set()"
 
 
-def test_every_setting_is_an_option_with_its_own_help():
-    done = shell("fit", "--help", env=os.environ | {"COLUMNS": "400"})
+def test_every_setting_is_an_option_with_its_own_help(sasgp, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    text = sasgp("fit", "--help")
     for name in {*cli.Settings.__dataclass_fields__, "kind", "drop", "only", "id", "missing"} - {"columns"}:
-        assert f"--{name.replace('_', '-')} " in done.stdout
-    assert "Dimensions of the latent space, Q." in done.stdout
-    assert "ANY" not in done.stdout
-    assert "--empty" not in done.stdout
+        assert f"--{name.replace('_', '-')} " in text
+    assert "Dimensions of the latent space, Q." in text
+    assert "ANY" not in text
+    assert "--empty" not in text
 
 
 @pytest.mark.parametrize("command", ["explore", "plot"])
-def test_help_says_which_rows_are_shown_by_default(command):
-    done = shell(command, "--help", env=os.environ | {"COLUMNS": "400"})
-    assert "By default the points of the run's embedding.csv" in done.stdout
+def test_help_says_which_rows_are_shown_by_default(sasgp, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "400")
+    assert "By default the points of the run's embedding.csv" in sasgp(command, "--help")
 
 
 def test_the_command_line_is_reproducible_and_shows_progress_by_default():
