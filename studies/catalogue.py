@@ -36,7 +36,7 @@ MODULES = {
         *("not-at-random", "tables", "tables-settings", "geodesics"),
         *("regression", "hyperparameters", "neighbours", "classification", "precision"),
     ),
-    "benchmarks": ("floor", "autograd", "peers", "scaling", "quality", "decoder", "startup", "scale"),
+    "benchmarks": ("floor", "autograd", "peers", "scaling", "quality", "decoder", "startup", "weight", "scale"),
 }
 SEEDS = (0, 1, 2)
 
