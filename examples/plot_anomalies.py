@@ -60,9 +60,8 @@ forest = IsolationForest(random_state=0).fit(train)
 alarm = percentile < 1
 print(f"AUROC: sasgp {roc_auc_score(is_fault, -scores):.3f}, ", end="")
 print(f"isolation forest {roc_auc_score(is_fault, -forest.score_samples(new)):.3f}")
-print(
-    f"alarm below the 1st percentile: {alarm[is_fault].mean():.0%} of the faults, {alarm[~is_fault].mean():.1%} of the others"
-)
+caught, false = alarm[is_fault].mean(), alarm[~is_fault].mean()
+print(f"alarm below the 1st percentile: {caught:.0%} of the faults, {false:.1%} of the others")
 
 # %%
 # ``score_features`` is the log density of each cell given the latent of its row. What is strange about a row is what

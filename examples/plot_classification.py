@@ -44,7 +44,7 @@ def truth(X):
 
 X, y = flowers(350)
 X_test, y_test = flowers(2000)
-model = SASGPClassifier(max_epochs=150, random_state=0).fit(X, SPECIES[y])
+model = SASGPClassifier(max_epochs=300, random_state=0).fit(X, SPECIES[y])
 p = model.predict_proba(X_test)
 
 # %%
@@ -77,7 +77,7 @@ for panel, q, name in zip(axes, maps, ("SASGPClassifier", "the truth", "random f
     shades = sure * (q @ colours) + (1 - sure) * grey
     panel.imshow(shades.reshape(120, 120, 3), origin="lower", extent=(-2.5, 4.5, -3.1, 3.9), interpolation="bilinear")
     for i in range(3):
-        panel.scatter(*X[y == i].T, s=6, color=colours[i], edgecolors="white", linewidths=0.3, label=SPECIES[i])
+        panel.scatter(*X[y == i].T, s=11, color=colours[i], edgecolors="white", linewidths=0.5, label=SPECIES[i])
     panel.set(title=name, xlabel="petal length", xlim=(-2.5, 4.5), ylim=(-3.1, 3.9))
     panel.grid(visible=False)
 axes[0].set_ylabel("petal width")

@@ -41,8 +41,8 @@ composed = smooth(30.0, 10.0) + ScaleKernel(yearly * smooth(40.0, 1.0)) + smooth
 # Both models see the same 300 months. The first has the default kernel, which knows nothing of seasons.
 
 models = {
-    "default kernel": SASGPRegressor(max_epochs=200, random_state=0),
-    "trend + season + wobble": SASGPRegressor(kernel=composed, max_epochs=200, random_state=0),
+    "default kernel": SASGPRegressor(max_epochs=120, random_state=0),
+    "trend + season + wobble": SASGPRegressor(kernel=composed, max_epochs=120, random_state=0),
 }
 figure, axes = plt.subplots(2, 1, figsize=(8.6, 6.2), sharex=True)
 for panel, (name, model) in zip(axes, models.items(), strict=True):
@@ -79,7 +79,7 @@ apart = phase[:, None] - place
 X = np.exp(2.5 * (np.cos(apart) - 1)) + 0.25 * np.cos(2 * apart + 1) + draw.normal(0, 0.05, apart.shape)
 
 turn = PeriodicKernel()
-turn.period_length, turn.lengthscale = 4.0, 0.5  # the prior of z has a standard deviation of 1
+turn.period_length, turn.lengthscale = 3.0, 0.5  # the prior of z has a standard deviation of 1
 circle = SASGP(
     n_components=1, kernel=ScaleKernel(turn), active_set_size=100, batch_size=300, max_epochs=150, random_state=0
 )

@@ -67,8 +67,8 @@ plots.latent_space(model, labels=diagnosis[:550], title="550 patients")
 plots.decoded_grid(model)
 
 # %%
-# A held-out patient of the cardiology ward, decoded with 90 % intervals, and the probabilities of the levels. The patient's empty cells were
-# no obstacle: the encoder reads what is there.
+# A held-out patient of the cardiology ward, decoded with 90 % intervals, and the probabilities of the levels. The
+# patient's empty cells were no obstacle: the encoder reads what is there.
 
 patient = test.iloc[[int(np.flatnonzero(test["ward"] == "cardiology")[0])]]
 z = model.transform(patient)

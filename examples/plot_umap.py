@@ -60,7 +60,7 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 4.4))
 left.scatter(*model.embedding_.T, s=6, color="#cccccc")
 for i, (name, rows) in enumerate(sets.items()):
     left.scatter(*model.transform(rows).T, s=9, color=["C0", "C4", "C9"][i], label=name)
-    right.hist(scores[name], np.linspace(-120, 60, 46), color=["C0", "C4", "C9"][i], alpha=0.7, label=name)
+    right.hist(scores[name], np.linspace(-75, 55, 53), color=["C0", "C4", "C9"][i], alpha=0.7, label=name)
 left.set(title="where they land on the map", xlabel="$z_0$", ylabel="$z_1$")
 right.set(title="how probable they are", xlabel="log p(x), nats", ylabel="rows")
 right.legend(loc="upper left")

@@ -61,9 +61,9 @@ def progress_bar(description: str, total: int | None, *, show: bool = True, brie
 
 
 @contextmanager
-def alive(description: str) -> Iterator[None]:
+def alive(description: str, *, show: bool = True) -> Iterator[None]:
     """Let the log speak of work while nothing inside of it does, as there is reading and drawing beside training."""
-    if rank_of_process() or _surface() is not _in_lines:
+    if not show or rank_of_process() or _surface() is not _in_lines:
         yield
         return
     lines = _Lines(description, None, SHORTEST)
