@@ -36,7 +36,7 @@ def run_info(
 ) -> dict[str, Any]:
     """The contents of run.json."""
     from sasgp.cli.target_pictures import names_of_pictures
-    from sasgp.evaluation.supervised import input_names
+    from sasgp.estimators.tables import input_names
 
     relevance = _relevance(estimator)
     info = start_of_info(request, found.dataset, split, estimator)

@@ -26,6 +26,7 @@ from sasgp.data.rows import ArrayRows, row_blocks
 from sasgp.errors import InputError
 from sasgp.estimators.base import checked_fingerprint, kept_until_the_end
 from sasgp.estimators.callbacks import Callback
+from sasgp.estimators.notebook import FittedCard, supervised_card
 from sasgp.estimators.supervised_storage import SupervisedPersistence
 from sasgp.estimators.validation import check_choice, check_count, check_device, check_number, check_rows, seed_of
 from sasgp.gp import kernels
@@ -44,6 +45,7 @@ from sasgp.training.loop import Ranks, generator
 from sasgp.training.malloc import keep_freed_memory
 from sasgp.training.progress import progress_bar
 from sasgp.training.regression import STEPS, sharpen, start, steps_of_sharpening
+from sasgp.training.restored import check_run
 from sasgp.training.run import Plan, TrainingRun
 
 __all__ = ["ATTRIBUTES", "SupervisedEstimator"]
@@ -68,7 +70,7 @@ ATTRIBUTES = """
 """  # of every class, for its docstring
 
 
-class SupervisedEstimator(SupervisedPersistence, SupervisedSettings, BaseEstimator):
+class SupervisedEstimator(FittedCard, SupervisedPersistence, SupervisedSettings, BaseEstimator):
     """Gaussian-process regression of standardised targets, trained with stochastic active sets."""
 
     history_: list[dict[str, Any]]
@@ -154,6 +156,8 @@ class SupervisedEstimator(SupervisedPersistence, SupervisedSettings, BaseEstimat
         saved: dict[str, Any] | None,
         callback: Callback | None,
     ) -> None:
+        if saved is not None:
+            check_run(saved)
         current = checked_fingerprint(lambda: self._fingerprint(array, targets), saved, checkpointer)
         seed = seed_of(self.random_state) if saved is None else saved["seed"]
         self.seed_ = int(agreed(ranks, seed, self.torch_device()))
@@ -353,6 +357,9 @@ class SupervisedEstimator(SupervisedPersistence, SupervisedSettings, BaseEstimat
         if self.columns_ is None:
             return found
         return np.array([found[part].max() for _, _, part in self.columns_.parts()])
+
+    def _card(self) -> str:
+        return supervised_card(self)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
