@@ -22,7 +22,7 @@ _FORKS = multiprocessing.get_context("forkserver")
 # What commands import sooner or later
 _FORKS.set_forkserver_preload(
     ["matplotlib.figure", "polars", "pytest", "safetensors.torch", "sasgp.cli.fit", "sasgp.cli.runs", "sasgp.data",
-     "sasgp.estimators", "sasgp.evaluation", "sasgp.explorer", "sasgp.plots", "sklearn.neighbors", "torch._dynamo",
+     "sasgp.estimators", "sasgp.evaluation", "sasgp.explorer", "sasgp.plots", "sklearn.neighbors",
      "torch.distributed"]
 )  # fmt: skip
 
