@@ -317,7 +317,7 @@ class Inference(Settings, TransformerMixin):
         done, stop, _ = part.indices(len(rows))
         first, count = done, stop - done
         long = locate.searches or count > 50 * size
-        with progress_bar("latents", count, show=self.verbose and long) as update:
+        with progress_bar("latents", count, show=self.verbose, brief=not long) as update:
             for X in rows.blocks(size, part):
                 yield X, *locate(X, torch.arange(done, done + len(X), device=self._device), spread=spread)
                 done += len(X)

@@ -54,6 +54,8 @@ class SASGP(AllRows):
         The `encoder_noise` used, also if "auto" chose it.
     noise_kind_ : str
         The `noise` used, also if "auto" chose it.
+    precision_ : str
+        The `precision` used, also if "auto" chose it.
     columns_ : Columns or None
         What the columns of a table were taken for. None if rows are numbers as they are.
     image_shape_ : tuple or None

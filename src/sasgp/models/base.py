@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from sasgp.gp.objective import kl_to_prior, prior_log_density
 from sasgp.models.anchor import Anchor
 from sasgp.models.encoders import Encoder
+from sasgp.models.precision import Precision
 
 if TYPE_CHECKING:
     from gpytorch.kernels import Kernel
@@ -46,6 +47,8 @@ class ModelSettings:
         The share of the training values that are missing. If it is not 0, a network reads masks, too.
     active_set_size, n_inducing, output, variance
         For the models that use them.
+    precision : str
+        "float32" or "mixed": how the encoder computes in training.
     dtype, device
         Those of all tensors. Without a device, the CPU.
     """
@@ -63,6 +66,7 @@ class ModelSettings:
     n_inducing: int = 0
     output: Literal["linear", "sigmoid"] = "linear"
     variance: Literal["shared", "head", "mean"] = "shared"
+    precision: Precision = "float32"
     dtype: torch.dtype = torch.float32
     device: torch.device | None = None
 
