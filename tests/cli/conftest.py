@@ -5,6 +5,7 @@ import pytest
 from command_line import FAST, table
 
 from sasgp import cli
+from sasgp.training import progress
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +27,14 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def sasgp(capsys):
+def patient(monkeypatch):
+    """However slow the machine is, nothing is logged."""
+    monkeypatch.setattr(progress, "PATIENCE", 1e6)
+    monkeypatch.setattr(progress, "SHORTEST", 1e6)
+
+
+@pytest.fixture
+def sasgp(capsys, patient):
     """Runs a command that must succeed, and returns what it printed."""
 
     def sasgp(*tokens):
@@ -39,7 +47,7 @@ def sasgp(capsys):
 
 
 @pytest.fixture
-def error(capsys):
+def error(capsys, patient):
     """Runs a command that must fail with code 2 and one line, and returns that line."""
 
     def error(*tokens, code=2):

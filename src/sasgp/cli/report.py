@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sasgp.estimators import SASGP
     from sasgp.evaluation import Split
 
-__all__ = ["pictures", "run_info", "start_of_info", "summary"]
+__all__ = ["outcome_of_training", "pictures", "run_info", "start_of_info", "summary"]
 
 PRECISION = {"float32": "", "mixed": "products of the encoder with bfloat16 in training; all else in float32 or better"}
 SIZES = {"active_set_size": "active set", "n_inducing": "inducing points"}
@@ -40,13 +40,20 @@ def run_info(
             "encoder_noise": estimator.encoder_noise_,
             "noise_kind": estimator.noise_kind_,
             "precision": estimator.precision_,
-            "epochs": len(estimator.history_),
-            "seconds": round(seconds, 2),
-            "objective": -estimator.history_[-1]["loss"],
-            "noise": estimator.model_.monitor()["noise"],
+            **outcome_of_training(estimator, seconds),
             "relevance": [round(float(share), 4) for share in getattr(estimator, "relevance_", ())],
         },
         "metrics": metrics,
+    }
+
+
+def outcome_of_training(estimator: Any, seconds: float) -> dict[str, Any]:
+    """What run.json says about the training of any model."""
+    return {
+        "epochs": len(estimator.history_),
+        "seconds": round(seconds, 2),
+        "objective": -estimator.history_[-1]["loss"],
+        "noise": estimator.model_.monitor()["noise"],
     }
 
 
@@ -59,6 +66,7 @@ def start_of_info(request: "Request", dataset: "Dataset", split: "Split", estima
     packages = ("torch", "gpytorch", "numpy", "scikit-learn")
     return {
         "command": asked["command"],
+        "request": {name: value for name, value in asked.items() if name != "command"},
         "sasgp": __version__,
         "versions": {"python": python_version()} | {name: version(name) for name in packages},
         "data": {

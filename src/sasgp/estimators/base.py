@@ -4,7 +4,7 @@ A subclass names its model class (`_MODEL`) and makes the posterior that decodes
 (`_interim_posterior`, `_final_posterior`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -22,6 +22,7 @@ from sasgp.data.units import one_unit
 from sasgp.errors import InputError
 from sasgp.estimators.callbacks import Callback
 from sasgp.estimators.imputation import Imputation
+from sasgp.estimators.notebook import FittedCard, latent_card
 from sasgp.estimators.persistence import Persistence
 from sasgp.estimators.validation import check_image_shape, check_missing, check_rows, check_settings, seed_of
 from sasgp.gp.posterior import Predictive
@@ -39,12 +40,14 @@ from sasgp.training.progress import rank_of_process
 from sasgp.training.restored import check_run
 from sasgp.training.run import Plan, TrainingRun
 
-__all__ = ["LatentEstimator", "check_same", "kept_until_the_end"]
+__all__ = ["LatentEstimator", "checked_fingerprint", "kept_until_the_end"]
 
 Array = NDArray[np.floating[Any]]
 
 
-class LatentEstimator(Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class LatentEstimator(
+    FittedCard, Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
     """A latent space, with an encoder into it and a decoder out of it."""
 
     _MODEL: ClassVar[type[LatentModel]]
@@ -199,10 +202,7 @@ class LatentEstimator(Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, 
         if saved is not None:
             check_run(saved)
         self.precision_ = self._precision_for(saved, ranks)
-        needed = saved is not None or checkpointer.path is not None  # it reads all rows
-        current = self._fingerprint(array) if needed else {}
-        if saved is not None:
-            check_same({"precision": "float32", **saved["fingerprint"]}, current)  # older checkpoints do not say
+        current = checked_fingerprint(lambda: self._fingerprint(array), saved, checkpointer)
         self._check_world(ranks.world)
         seed = seed_of(self.random_state) if saved is None else saved["seed"]
         self.seed_ = int(agreed(ranks, seed, self._device))
@@ -298,6 +298,9 @@ class LatentEstimator(Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, 
 
     # ------------------------------------------------------------------------------------------------ attributes
 
+    def _card(self) -> str:
+        return latent_card(self, type(self).__name__)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = [self.dtype]
@@ -320,11 +323,23 @@ def kept_until_the_end(how: Mapping[str, Any]) -> Iterator[Checkpointer]:
         path.unlink(missing_ok=True)
 
 
-def check_same(then: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raise InputError if a checkpoint was made with other data or settings."""
-    if different := differences(then, now):
+def checked_fingerprint(
+    make: Callable[[], dict[str, Any]], saved: dict[str, Any] | None, checkpointer: Checkpointer
+) -> dict[str, Any]:
+    """What must be the same to go on with a fit; nothing without a checkpoint, because `make` reads all rows.
+
+    Raises InputError if the checkpoint `saved`, which `check_run` has seen, was made with other data or settings.
+    """
+    if saved is None and checkpointer.path is None:
+        return {}
+    current = make()
+    if saved is None:
+        return current
+    silent = {"precision": "float32"} if "precision" in current else {}  # what older checkpoints do not say
+    if different := differences(silent | saved["fingerprint"], current):
         raise InputError(
             f"resume needs the data and settings that the checkpoint was made with. These differ: {different}. "
             "Put them back, or start again without resume.",
             argument="resume",
         )
+    return current

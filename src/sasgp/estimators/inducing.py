@@ -76,7 +76,7 @@ class BayesianGPLVM(InducingSettings, GPEstimator):
     def _final_posterior(self, rows: ArrayRows, ranks: Ranks) -> Posterior:
         # The final q(u) averages over at least 5000 latents, so with fewer rows each latent is drawn several times
         draws = -(-5000 // len(rows)) if self.latents == "bayesian" else 1
-        with progress_bar("q(u)", len(rows), show=self.verbose and len(rows) > 10 * ENCODE_ROWS) as update:
+        with progress_bar("q(u)", len(rows), show=self.verbose, brief=len(rows) <= 10 * ENCODE_ROWS) as update:
             self.model_.settle(self._pairs(rows, draws, update), draws)
         return self.model_.posterior()
 

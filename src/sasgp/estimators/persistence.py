@@ -37,8 +37,8 @@ __all__ = [
     "fits",
     "is_size",
     "own_part",
+    "set_fitted",
     "subclasses",
-    "table_columns",
     "wrong_file",
 ]
 
@@ -174,11 +174,7 @@ class Persistence(Settings, BaseEstimator):
             if isinstance(settings["init"], dict) and "array" in settings["init"]:
                 settings["init"] = tensors["init"].numpy()
             self = known[name](**settings)
-            for attribute in self._SAVED:
-                setattr(self, attribute, header["fitted"][attribute])
-            if header["feature_names"] is not None:
-                self.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
-            self.columns_, self.frame_kind_ = table_columns(path, header["columns"], self.n_features_in_)
+            set_fitted(self, path, header)
             self.embedding_ = tensors["embedding"].numpy()
             self._restore(path, tensors)
             check_contents(path, (header, tensors), self._contents())
@@ -322,7 +318,16 @@ def _check_header(path: str | Path, header: Any, tensors: Tensors, cls: type[Per
         raise wrong_file(path, "its missing_share_ is no share")
 
 
-def table_columns(path: str | Path, found: Any, n_features: int) -> tuple[Columns | None, str | None]:
+def set_fitted(model: Any, path: str | Path, header: dict[str, Any]) -> None:
+    """Give an estimator what its fit decided: the attributes in `_SAVED`, names of features, and columns of a table."""
+    for attribute in model._SAVED:
+        setattr(model, attribute, header["fitted"][attribute])
+    if header["feature_names"] is not None:
+        model.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
+    model.columns_, model.frame_kind_ = _table_columns(path, header["columns"], model.n_features_in_)
+
+
+def _table_columns(path: str | Path, found: Any, n_features: int) -> tuple[Columns | None, str | None]:
     """The columns of a table, and the kind of frame that it was. Raises InputError if `save` cannot have written it."""
     if found is None:
         return None, None
