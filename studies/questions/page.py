@@ -20,6 +20,7 @@ OTHERS = {  # pages, and the questions whose tables they have
     ROOT / "docs" / "measurements.md": (
         *(
             "encoder-noise-rows",
+            "precision",
             "tables",
             "tables-settings",
             "regression",

@@ -159,7 +159,7 @@ def test_the_encoder_sees_the_decoders_own_noise():
         X = np.random.default_rng(0).standard_normal((30, D))
         model = SASGP(max_epochs=1, encoder_noise=2.0, dtype="float64", random_state=0).fit(X).model_
         rows = torch.zeros(4000, D, dtype=torch.float64)
-        seen = blurred(rows, model.encoder, model.encoder_noise, model.feature_noise, generator(1))
+        seen = blurred(rows, model.encoder_noise, model.feature_noise, generator(1))
         assert float(seen.std()) == pytest.approx(2 * share * float(model.noise.detach()) ** 0.5, rel=0.02)
 
 

@@ -50,6 +50,9 @@ def test_a_step_is_a_step_of_training():
     assert (training.position.step, training.position.epoch) == (4, 1)
     assert training.model.active_set_size == 8
     assert training.batch_size == 20
+    for precision in ("float32", "mixed"):
+        asked = step.trainer(step.random_rows(50, 5), active_set_size=8, batch_size=20, precision=precision)
+        assert asked.model.encoder.mixed is (precision == "mixed")
 
 
 # ---- autograd ----
@@ -202,7 +205,7 @@ def test_numbers_have_three_digits():
 
 @pytest.fixture
 def tiny(monkeypatch):
-    for name, value in {"QUICK_A": (4, 8), "QUICK_D": (3, 5), "B": 16, "EPOCH": 2}.items():
+    for name, value in {"QUICK_SIZES": dict.fromkeys((3, 5), ((4, 16), (8, 16))), "ROWS": 32}.items():
         monkeypatch.setattr(floor, name, value)
 
 
@@ -218,8 +221,9 @@ def test_quick_floor_writes_a_record_a_table_and_a_figure(tiny, tmp_path, capsys
     sizes = {(row["latents"], row["A"], row["D"]) for row in rows}
     assert sizes == {(latents, A, D) for latents in ("point", "bayesian") for A in (4, 8) for D in (3, 5)}
     for row in rows:
-        low, high = row["step / floor"]["quartiles"]
-        assert 0 < low <= row["step / floor"]["median"] <= high
+        for ratio in (row["step / floor"], row["mixed / floor"]):
+            low, high = ratio["quartiles"]
+            assert 0 < low <= ratio["median"] <= high
         assert row["GFLOP"] == floor.flops(row["A"], 16, row["D"], 2, 1 + (row["latents"] == "bayesian")) / 1e9
     assert floor.table([record]) in capsys.readouterr().out
     assert (tmp_path / "images" / "performance-floor.png").stat().st_size > 10_000
@@ -246,13 +250,14 @@ def test_records_of_the_page_are_not_quick_ones():
 
 def test_publishing_fills_the_page(tmp_path):
     some = {"median": 1.0, "quartiles": [0.9, 1.2]}
-    row = {"A": 4, "D": 3, "GFLOP": 0.1, "floor, ms": some, "step, ms": some, "step / floor": some}
+    steps = {f"{name}, ms": some for name in ("floor", "step", "mixed")}
+    row = {"A": 4, "B": 16, "D": 3, "GFLOP": 0.1, **steps, "step / floor": some, "mixed / floor": some}
     found = {"rows": [{"latents": latents, **row} for latents in ("point", "bayesian")]}
     run = records.Run("floor", {"quick": False})
     records.write(records.record(run, found, command="typed", machine=records.machine()), tmp_path / "floor.json")
     contents = page.contents(tmp_path, False)
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in contents["floor"].splitlines()]
-    assert ["point", "4", "3", "0.100", "1.00", "1.00", "1.00 (0.900–1.20)", "100"] in lines
+    assert ["point", "3", "4", "16", "0.100", *["1.00"] * 3, *["1.00 (0.900–1.20)"] * 2, "100"] in lines
     assert "`python -m studies benchmarks floor`" in contents["floor"]
     assert contents["scale"] == "Not measured yet: `python -m studies benchmarks scale`."
     written = tables.publish(tmp_path / "page.md", contents, page.pictures(tmp_path, False), "benchmarks")
