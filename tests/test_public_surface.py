@@ -41,6 +41,7 @@ SURFACE = {
     },
     "sasgp.evaluation": {"structure"},
     "sasgp.plots": {
+        "STYLE",
         "calibration",
         "confusion",
         "contact_sheet",

@@ -66,7 +66,7 @@ def mae(X: ArrayLike, mean: ArrayLike) -> float:
     Returns
     -------
     float
-        Σ |x − m| / (N D).
+        ``Σ |x − m| / (N D)``.
     """
     X, mean = _pair(X, mean)
     return sum(float(np.abs(_residual(X, mean, rows)).sum()) for rows in slices(*X.shape)) / X.size
@@ -304,7 +304,17 @@ def trustworthiness(X: ArrayLike, Z: ArrayLike, k: int = 15) -> float:
 
 
 def continuity(X: ArrayLike, Z: ArrayLike, k: int = 15) -> float:
-    """Whether neighbours in the data are also neighbours in the latent space: `trustworthiness` with X, Z swapped."""
+    """Whether neighbours in the data are also neighbours in the latent space: `trustworthiness` with X, Z swapped.
+
+    Parameters
+    ----------
+    X
+        Observations [N, D].
+    Z
+        Their latents [N, Q].
+    k
+        Number of neighbours.
+    """
     return trustworthiness(Z, X, k)
 
 
@@ -323,7 +333,7 @@ def neighbour_recall(X: ArrayLike, Z: ArrayLike, k: int = 15) -> float:
     Returns
     -------
     float
-        Σ_n |N_k(x_n) ∩ N_k(z_n)| / (N k): 1 if the neighbourhoods are the same, k / (N − 1) for random latents.
+        ``Σ_n |N_k(x_n) ∩ N_k(z_n)| / (N k)``: 1 if the neighbourhoods are the same, k / (N − 1) for random latents.
     """
     from sklearn.neighbors import NearestNeighbors
 

@@ -14,17 +14,25 @@ from studies.tables import footnotes
 
 __all__ = ["OTHERS", "PAGE", "REGRESSION", "REGRESSION_PARTS", "contents", "others", "pictures", "tables"]
 
-PAGE = ROOT / "docs" / "large-data.md"
+PAGE = ROOT / "docs" / "how-good.md"
 PARTS = ("infinite-mnist", "robustness")  # modules with `part(records)`
 OTHERS = {  # pages, and the questions whose tables they have
     ROOT / "docs" / "measurements.md": (
-        *("encoder-noise-rows", "tables", "tables-settings", "regression", "hyperparameters", "neighbours"),
-        "mutants",
+        *(
+            "encoder-noise-rows",
+            "precision",
+            "tables",
+            "tables-settings",
+            "regression",
+            "hyperparameters",
+            "neighbours",
+            "geodesics",
+            "mutants",
+        ),
     ),
-    ROOT / "docs" / "geometry.md": ("geodesics",),
-    ROOT / "docs" / "missing-values.md": ("imputation", "not-at-random"),
+    ROOT / "docs" / "how-good-imputation.md": ("imputation", "not-at-random"),
 }
-REGRESSION = ROOT / "docs" / "regression.md"
+REGRESSION = ROOT / "docs" / "how-good-prediction.md"
 REGRESSION_PARTS = ("regression", "neighbours", "classification")  # modules with `part(records)`
 PICTURES = {"infinite-mnist": "infinite-mnist.png", "feature-noise": "calibration.png"}  # with `figure(records)`
 

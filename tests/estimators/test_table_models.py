@@ -9,6 +9,7 @@ import pytest
 from oracles import assert_close
 from scipy.stats import norm
 from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from starts import shorten_start
@@ -207,7 +208,7 @@ def test_what_the_user_says_about_columns(table):
 
 
 def test_a_table_of_numbers_with_one_unit_is_an_array(table):
-    X = np.random.default_rng(0).normal(size=(60, 5))
+    X = np.random.default_rng(0).normal(size=(60, 5)) * [1, 1, 1, 2, 3]
     frame = pd.DataFrame(X, columns=list("abcde"))
     one, other = (SASGP(max_epochs=2, random_state=0).fit(data) for data in (X, frame))
     assert other.columns_ is None
@@ -218,9 +219,20 @@ def test_a_table_of_numbers_with_one_unit_is_an_array(table):
     assert pipe.fit_transform(frame).shape == (60, 2)
 
 
+@pytest.mark.parametrize("load", [load_wine, load_breast_cancer, load_diabetes])
+def test_standardised_columns_have_noise_of_their_own(load):
+    X = load().data
+    scaled = (X - X.mean(0)) / X.std(0)
+    train = np.random.default_rng(0).permutation(len(X))[: 3 * len(X) // 4]
+    for rows in (scaled, scaled.astype(np.float32), scaled[train]):
+        assert not one_unit(rows)
+    assert one_unit(scaled * np.linspace(1, 2, X.shape[1]))
+    assert one_unit(scaled[:, :1])
+
+
 def test_one_unit():
     draw = np.random.default_rng(0)
-    assert one_unit(draw.normal(size=(50, 4)))
+    assert one_unit(draw.normal(size=(50, 4)) * [1, 1, 2, 3])
     assert not one_unit(draw.normal(size=(50, 4)) * [1, 1, 1, 100])
     assert not one_unit(draw.normal(size=(50, 4)) * [1, 1, 1, 0.01])
     assert one_unit(draw.random((50, 100)) * (np.arange(100) > 20))  # the rim of an image

@@ -1,6 +1,7 @@
 """Figures of predictions: what they show is what the arrays say, and partial dependence is scikit-learn's own."""
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from sklearn.inspection import partial_dependence as of_sklearn
@@ -104,6 +105,12 @@ def test_partial_dependence_of_a_table_has_bars_for_levels(monkeypatch):
     regressor = SASGPRegressor(max_epochs=20, random_state=0).fit(frame, y)
     figure = plots.partial_dependence(regressor, frame, ["town", "size"], n_rows=60)
     expected = [regressor.predict(frame.with_columns(town=pl.lit(level))).mean() for level in ("Aa", "Bb", "Cc")]
+    np.testing.assert_allclose(bars(figure.axes[0], "height"), expected, rtol=1e-6)
+    # pandas, with an index that is no row number, and fewer rows than there are
+    some = np.sort(np.random.default_rng(0).permutation(60)[:40])
+    rows = pd.DataFrame(frame.to_dict(as_series=False), index=np.arange(60)[::-1])
+    figure = plots.partial_dependence(regressor, rows, ["town"], n_rows=40)
+    expected = [regressor.predict(frame[some].with_columns(town=pl.lit(level))).mean() for level in ("Aa", "Bb", "Cc")]
     np.testing.assert_allclose(bars(figure.axes[0], "height"), expected, rtol=1e-6)
     classifier = SASGPClassifier(max_epochs=5, random_state=0).fit(frame, np.array(["x", "y", "z"])[town])
     figure = plots.partial_dependence(classifier, frame, ["town", "size"], n_rows=60)

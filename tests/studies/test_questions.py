@@ -43,7 +43,7 @@ def test_the_page_is_what_its_records_say():
     text = page.PAGE.read_text()
     assert set(tables.parts(text)) == set(page.PARTS)
     assert tables.filled(text, page.contents(RESULTS, False)) == text, (
-        "docs/large-data.md is behind: run `python -m studies questions all --tables`"
+        "docs/how-good.md is behind: run `python -m studies questions all --tables`"
     )
 
 

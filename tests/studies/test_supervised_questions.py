@@ -35,7 +35,9 @@ def test_the_page_of_regression_is_what_its_records_say():
     text = page.REGRESSION.read_text()
     shown = page.others(RESULTS, False)[page.REGRESSION]
     assert set(parts(text)) == set(page.REGRESSION_PARTS)
-    assert filled(text, shown) == text, "docs/regression.md is behind: run `python -m studies questions all --tables`"
+    assert filled(text, shown) == text, (
+        "docs/how-good-prediction.md is behind: run `python -m studies questions all --tables`"
+    )
 
 
 def test_a_split_is_standardised_by_its_training_rows(tmp_path):

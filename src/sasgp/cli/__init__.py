@@ -11,6 +11,7 @@
     sasgp evidence runs/digits --method exact
     sasgp explore runs/digits --open
     sasgp plot runs/digits --relevance --out figures
+    sasgp info runs/digits
 
     sasgp fit table.csv --target price --out runs/price
     sasgp predict runs/price new.csv --out predictions.csv
@@ -21,7 +22,9 @@ the user can put right is one line, with exit code 2; failed arithmetic has exit
 shows its traceback. Heavy packages are imported inside the commands, so that help appears at once.
 """
 
+import logging
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -30,7 +33,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from shutil import get_terminal_size
 
-from cyclopts import CycloptsError
+from cyclopts import CycloptsError, MissingArgumentError, UnusedCliTokensError
 
 # Each of these modules registers its command with the application
 from sasgp.cli import (  # noqa: F401
@@ -42,20 +45,34 @@ from sasgp.cli import (  # noqa: F401
     explore,
     fit,
     impute,
+    info,
     plot,
     predict,
     sample,
     score,
     update,
 )
-from sasgp.cli.arguments import LINE, app
+from sasgp.cli.arguments import LINE, TEXT, app
 from sasgp.cli.fit_options import DEFAULTS
 from sasgp.cli.messages import in_options
+from sasgp.cli.printing import as_json, printing
 from sasgp.errors import InputError
 from sasgp.models.settings import Settings
-from sasgp.training.progress import rank_of_process
+from sasgp.training.progress import LOG, alive, rank_of_process
+
+app.register_install_completion_command(
+    help="Let the shell complete commands and options: bash, zsh or fish. --shell names one, --output another file."
+)
 
 NARROW = 40  # columns of a terminal
+START = """sasgp trains Gaussian-process decoders: maps of data, with a way back and honest uncertainty. Start with
+
+  sasgp fit digits --out runs/digits              train on a data set that comes with sasgp; seconds
+  sasgp explore runs/digits --open                look around in the latent space
+  sasgp fit table.csv --out runs/table            the same with your own table, array or folder of images
+
+`sasgp --help` lists all commands, `sasgp fit --help` the options of one, and `sasgp info RUN` says what a run holds.
+"""
 
 __all__ = ["DEFAULTS", "Settings", "app", "main"]
 
@@ -76,12 +93,11 @@ def main(tokens: Sequence[str] | None = None) -> int:
     try:
         rank_of_process()  # an environment that makes no sense is told first
         LINE[:] = sys.argv[1:] if tokens is None else tokens
-        with _short_warnings():
-            app(LINE, exit_on_error=False, print_error=False, result_action="return_value")
+        _run()
         sys.stdout.flush()
     except CycloptsError as error:
         command = " ".join(["sasgp", *(error.command_chain or ())])
-        return _fail(f"{error} Try `{command} --help`.", 2, everywhere=True)
+        return _fail(f"{_in_words(error)} Try `{command} --help`.", 2, everywhere=True)
     except BrokenPipeError:
         # The reader has gone. Python would complain at exit about what is still buffered
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -111,18 +127,65 @@ def main(tokens: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _run() -> None:
+    """Run the command that was typed, and print its result if --json asks for it."""
+    if not LINE:
+        sys.stdout.write(START)
+        return
+    command, bound, _ = app.parse_args(LINE, exit_on_error=False, print_error=False)
+    printed = bound.arguments.get("printed", TEXT)
+    verbose = bound.arguments.get("options", DEFAULTS).verbose
+    with (
+        _short_warnings(quiet=printed.quiet),
+        _logged(quiet=printed.quiet),
+        printing(printed),
+        alive(LINE[0], show=verbose),
+    ):
+        result = command(*bound.args, **bound.kwargs)
+    if printed.as_json and result is not None:
+        sys.stdout.write(f"{as_json(result)}\n")
+
+
 @contextmanager
-def _short_warnings() -> Iterator[None]:
-    """Show warnings as one line, without the line of code that they come from."""
+def _logged(*, quiet: bool) -> Iterator[None]:
+    """Write what the logger `sasgp` says to standard error, with the time. `quiet` leaves only errors."""
+    handler, before = logging.StreamHandler(sys.stderr), (LOG.level, LOG.propagate)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    LOG.addHandler(handler)
+    LOG.setLevel(logging.ERROR if quiet else logging.INFO)
+    LOG.propagate = False
+    try:
+        yield
+    finally:
+        LOG.removeHandler(handler)
+        LOG.setLevel(before[0])
+        LOG.propagate = before[1]
+
+
+@contextmanager
+def _short_warnings(*, quiet: bool) -> Iterator[None]:
+    """Show warnings as one line, without the line of code that they come from. `quiet` shows none."""
     usual = warnings.formatwarning
     warnings.formatwarning = lambda message, *_, **__: f"sasgp: warning: {' '.join(str(message).split())}\n"
     try:
         with warnings.catch_warnings():
             # Commands compare the columns of a file with those of a model by themselves
             warnings.filterwarnings("ignore", message="X does not have valid feature names")
+            if quiet:
+                warnings.simplefilter("ignore")
             yield
     finally:
         warnings.formatwarning = usual
+
+
+def _in_words(error: CycloptsError) -> str:
+    """What is wrong with what was typed."""
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        return f"There is one argument too many: {shlex.quote(error.unused_tokens[0])}. Options start with two dashes."
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        typed = [name for name in error.argument.names if any(token.startswith(name) for token in LINE)]
+        return f"{typed[0]} needs a value." if typed else f"{error.argument.name} is missing."
+    return str(error)
 
 
 def _with_notes(error: BaseException) -> str:

@@ -1,23 +1,35 @@
 """The application that the commands are registered with, and the arguments that several of them take."""
 
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
-from cyclopts import App, ArgumentCollection, CoercionError, Parameter
+from cyclopts import App, ArgumentCollection, CoercionError, Group, Parameter
 
 from sasgp import __version__
+from sasgp.cli.config import read_config
 from sasgp.errors import InputError
 
 __all__ = [
+    "DATA",
     "DPI",
     "LINE",
+    "MODEL",
+    "OUTPUT",
+    "TEXT",
+    "TRAINING",
     "Data",
+    "FileName",
     "Flag",
-    "Json",
     "Labels",
     "Metadata",
     "Model",
     "Open",
+    "OptionalOut",
+    "Out",
+    "Printed",
     "Refine",
     "app",
     "check_labels",
@@ -26,32 +38,40 @@ __all__ = [
 
 LINE: list[str] = []  # what was typed after `sasgp`
 DPI = 150
+WHOLE = re.compile(r"[+-]?[0-9][0-9_]*(\.0*)?")
+
+# The panels of the help, in this order. What a command reads and what it does come before them
+DATA, MODEL = Group("Data", sort_key=10), Group("Model", sort_key=11)
+TRAINING, OUTPUT = Group("Training", sort_key=12), Group("Output", sort_key=20)
 
 
 def _check_numbers(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Raise if what was typed is no number where one is needed, or a fraction where a whole number is.
 
-    cyclopts would round the fraction. For `float | Literal["auto"]`, its own message has the types of Python.
+    cyclopts would round the fraction, and its own messages have the types of Python.
     """
     for argument in arguments:
-        parts = get_args(argument.hint)
-        names = [name for part in parts if get_origin(part) is Literal for name in get_args(part)]
-        kind = "a whole number" if _is_whole(argument.hint) else "a number"
+        types = set(_types(argument.hint))
+        if not types & {int, float}:
+            continue
+        names = [name for part in types if get_origin(part) is Literal for name in get_args(part)]
+        kind, pattern = ("a whole number", WHOLE) if int in types else ("a number", None)
         for token in argument.tokens:
-            if _is_whole(argument.hint) and _is_fraction(token.value):
-                raise CoercionError(msg=f"expected {kind}. Got {token.value}.", token=token)
-            if names and {int, float} & set(parts) and token.value not in names and not _is_number(token.value):
+            text = token.value
+            if text in names or (type(None) in types and text.lower() in ("none", "null")):
+                continue
+            if not (pattern.fullmatch(text) if pattern else _is_number(text)):
                 expected = " or ".join([*names, kind])
-                raise CoercionError(msg=f"expected {expected}. Got {token.value or 'nothing'}.", token=token)
+                place = "" if token.source == "cli" else f" in {token.source}"
+                raise CoercionError(msg=f"expected {expected}. Got {text or 'nothing'}{place}.", token=token)
 
 
-def _is_whole(hint: Any) -> bool:
-    """Whether a type is int or contains it, as `int | None` and `list[int]` do."""
-    return hint is int or any(map(_is_whole, get_args(hint)))
-
-
-def _is_fraction(text: str) -> bool:
-    return "." in text and _is_number(text) and not float(text).is_integer()
+def _types(hint: Any) -> Iterator[Any]:
+    """The types that a type is made of: for `int | None` and `tuple[int, ...]`, among others int."""
+    yield hint
+    if get_origin(hint) is not Literal:
+        for part in get_args(hint):
+            yield from _types(part)
 
 
 def _is_number(text: str) -> bool:
@@ -67,13 +87,18 @@ app = App(
     version=__version__,
     version_flags=["--version"],
     suppress_keyboard_interrupt=False,
-    config=_check_numbers,
+    config=(read_config, _check_numbers),
     help="Train Gaussian-process decoders, and use them to embed, decode, generate and evaluate data. Each command "
     "explains itself with --help.",
 )
 
+if TYPE_CHECKING:
+    FileName = str
+else:
+    FileName = str | Path  # text, which comes first. A shell completes the names of files for the sake of the second
+
 Data = Annotated[
-    str,
+    FileName,
     Parameter(
         help="A named data set (digits, mnist, fashion-mnist, cifar10 or oil-flow), or the path of a file or of a "
         "folder of images."
@@ -81,16 +106,18 @@ Data = Annotated[
 ]
 Model = Annotated[Path, Parameter(help="The folder of a run, or a .safetensors file.")]
 Labels = Annotated[
-    str | None,
+    FileName | None,
     Parameter(
+        group=DATA,
         help="Where the labels are: a column of the file, an array in the .npz file, or a file with one label per row. "
-        "By default, the column called label, labels, class, target or y, if the file has one of text or integers."
+        "By default, the column called label, labels, class, target or y, if the file has one of text or integers.",
     ),
 ]
 Metadata = Annotated[
     tuple[str, ...],
     Parameter(
         name="--columns",
+        group=DATA,
         consume_multiple=True,
         negative=(),
         help="What else is known about the rows, for the page: columns of the data that are not trained on, or tables "
@@ -105,11 +132,36 @@ Refine = Annotated[
     ),
 ]
 Flag = Parameter(negative=(), show_default=False)
-Open = Annotated[bool, Parameter(name="--open", negative=(), show_default=False, help="Open the page in the browser.")]
-Json = Annotated[
+Open = Annotated[
     bool,
-    Parameter(name="--json", negative=(), show_default=False, help="Print one JSON object instead of a table."),
+    Parameter(name="--open", group=OUTPUT, negative=(), show_default=False, help="Open the page in the browser."),
 ]
+Out = Annotated[Path, Parameter(group=OUTPUT)]
+OptionalOut = Annotated[Path | None, Parameter(group=OUTPUT)]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Printed:
+    """What a command prints. Every command takes it as `printed`, and `main` reads it there.
+
+    Parameters
+    ----------
+    quiet
+        Print nothing but errors, and the object of --json.
+    as_json
+        Print one JSON object to standard output instead of text.
+    """
+
+    quiet: Annotated[bool, Parameter(group=OUTPUT, negative=(), show_default=False)] = False
+    as_json: Annotated[bool, Parameter(name="--json", group=OUTPUT, negative=(), show_default=False)] = False
+
+    @property
+    def as_text(self) -> bool:
+        return not (self.quiet or self.as_json)
+
+
+TEXT = Printed()
 
 
 def check_labels(labels: str | None, data: str | None) -> None:

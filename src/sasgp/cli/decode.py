@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sasgp.cli.arguments import Flag, Model, app
+from sasgp.cli.arguments import TEXT, Flag, Model, Out, Printed, app
 from sasgp.cli.loading import feature_names, load_model
-from sasgp.cli.printing import show
+from sasgp.cli.printing import Result, show
 from sasgp.cli.tables import decode_table
 from sasgp.data.files import at_home
 from sasgp.errors import InputError
@@ -17,7 +17,9 @@ __all__ = ["decode"]
 
 
 @app.command
-def decode(model: Model, latents: Path, /, *, out: Path, std: Annotated[bool, Flag] = False) -> None:
+def decode(
+    model: Model, latents: Path, /, *, out: Out, std: Annotated[bool, Flag] = False, printed: Printed = TEXT
+) -> Result:
     """Decode positions in the latent space into data, with the uncertainty of each value.
 
     Parameters
@@ -46,8 +48,7 @@ def decode(model: Model, latents: Path, /, *, out: Path, std: Annotated[bool, Fl
     estimator, run = load_model(model)
     Z = _read_latents(latents, estimator.n_components_)
     if estimator.columns_ is not None:
-        decode_table(estimator, Z, out, std=std)
-        return
+        return decode_table(estimator, Z, out, std=std)
     mean, deviation = estimator.predict(Z, return_std=True)
     with files.replacing(out) as file:
         if out.suffix.lower() == ".npz":
@@ -60,6 +61,7 @@ def decode(model: Model, latents: Path, /, *, out: Path, std: Annotated[bool, Fl
                 mean, columns = np.hstack([mean, deviation]), [*columns, *(f"{name}_std" for name in columns)]
             files.write_csv(file, columns, mean)
     show([("", [("wrote", str(out), f"{len(Z)} rows, {estimator.n_features_in_} features")])])
+    return {"wrote": out, "rows": len(Z), "features": estimator.n_features_in_}
 
 
 def _read_latents(path: Path, n_components: int) -> "NDArray[Any]":

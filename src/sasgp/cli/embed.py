@@ -1,18 +1,18 @@
 """`sasgp embed`: from data to latents."""
 
-from pathlib import Path
-
-from sasgp.cli.arguments import Data, Labels, Model, Refine, app
+from sasgp.cli.arguments import TEXT, Data, Labels, Model, Out, Printed, Refine, app
 from sasgp.cli.cells import check_cells, write_latents
 from sasgp.cli.loading import embedded, load_data, load_model
-from sasgp.cli.printing import show
+from sasgp.cli.printing import Result, show
 from sasgp.cli.together import together
 
 __all__ = ["embed"]
 
 
 @app.command
-def embed(model: Model, data: Data, /, *, out: Path, labels: Labels = None, refine: Refine = 0) -> None:
+def embed(
+    model: Model, data: Data, /, *, out: Out, labels: Labels = None, refine: Refine = 0, printed: Printed = TEXT
+) -> Result:
     """Find the position of each row of the data in the latent space.
 
     If a named data set has a test split, its training rows come first and its test rows follow. Under torchrun, each
@@ -38,7 +38,7 @@ def embed(model: Model, data: Data, /, *, out: Path, labels: Labels = None, refi
         dataset = load_data(data, labels, estimator, run)
         embedding = embedded(estimator, dataset, refine, processes)
     if not processes.first:
-        return
+        return None
     with files.replacing(out) as file:
         if out.suffix.lower() == ".npy":
             np.save(file, embedding.Z)
@@ -46,4 +46,6 @@ def embed(model: Model, data: Data, /, *, out: Path, labels: Labels = None, refi
             write_latents(estimator, dataset, data, embedding.Z, refine, file)
         else:
             embedding.write(file)
-    show([("", [("wrote", str(out), f"{len(embedding.Z)} rows, {estimator.n_components_} dimensions")])])
+    N, Q = embedding.Z.shape
+    show([("", [("wrote", str(out), f"{N} rows, {Q} dimensions")])])
+    return {"wrote": out, "rows": N, "dimensions": Q}

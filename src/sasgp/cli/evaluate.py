@@ -1,14 +1,12 @@
 """`sasgp evaluate`: how good a model is, in numbers."""
 
-import json
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sasgp.cli.arguments import Data, Flag, Json, Labels, Model, Refine, app
+from sasgp.cli.arguments import TEXT, Data, FileName, Flag, Labels, Model, Printed, Refine, app
 from sasgp.cli.loading import load_data, load_model, rows_to_evaluate, training_rows
-from sasgp.cli.printing import THROUGH, metric_lines, show
+from sasgp.cli.printing import THROUGH, Result, metric_lines, show
 from sasgp.cli.tables import show_by_column
 from sasgp.cli.together import together
 from sasgp.errors import InputError
@@ -29,11 +27,11 @@ def evaluate(
     labels: Labels = None,
     refine: Refine = 0,
     neighbours: int | None = None,
-    train: str | None = None,
+    train: FileName | None = None,
     geodesic: Annotated[bool, Flag] = False,
     by_column: Annotated[bool, Flag] = False,
-    as_json: Json = False,
-) -> None:
+    printed: Printed = TEXT,
+) -> Result:
     """Measure how well a model reconstructs data, and how well its latent space separates the labels.
 
     Of a named data set, the test rows are evaluated; of the file that the run was trained on, the held-out rows; of any
@@ -65,7 +63,7 @@ def evaluate(
         Z = processes.transform(estimator, X, refine)
         measured, seen = _measured(estimator, X, Z, predict, processes)
     if not processes.first:
-        return
+        return None
     result: dict[str, Any] = {"rows": len(X), "which": which, **measured}
     if predict is not None:
         result["nearest_rows"] = neighbours
@@ -73,14 +71,12 @@ def evaluate(
     result |= (
         _accuracy(known, Z, y) | (_by_distance(estimator, known, Z, y) if geodesic else {}) | structure(seen, Z, y)
     )
-    if as_json:
-        sys.stdout.write(json.dumps(result) + "\n")
-        return
     through = f"through the latent space, z refined in {refine} steps" if refine else THROUGH
     through += f", from the {neighbours} nearest training rows" if predict is not None else ""
     show([(f"{len(X)} rows ({which}), {through}", metric_lines(result, _notes(result)))])
     if by_column:
         show_by_column(result)
+    return result
 
 
 def _measured(estimator: "SASGP", X: Any, Z: Any, predict: Any, processes: Any) -> tuple[dict[str, Any], Any]:

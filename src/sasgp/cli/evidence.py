@@ -1,15 +1,13 @@
 """`sasgp evidence`: how probable the data are under a model."""
 
-import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sasgp.cli.arguments import Data, Json, Labels, Model, app, check_seed
+from sasgp.cli.arguments import TEXT, Data, Labels, Model, Printed, app, check_seed
 from sasgp.cli.loading import is_source, load_data, load_model, training_rows
 from sasgp.cli.pictures import save_figure
-from sasgp.cli.printing import Line, show
+from sasgp.cli.printing import Line, Result, show
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,8 +33,8 @@ def evidence(
     n_estimates: int | None = None,
     dtype: Literal["float64", "float32"] = "float64",
     random_state: int | None = 0,
-    as_json: Json = False,
-) -> None:
+    printed: Printed = TEXT,
+) -> Result:
     """Compute the evidence log p(X|Z): how probable the data are, given the latents that the encoder finds.
 
     Without DATA, or with the data that the run was trained on, the training rows are used. From other data, all rows
@@ -78,10 +76,8 @@ def evidence(
     if curve is not None:
         result["curve"] = _draw_curve(estimator, X, curve, run.name, options)
         lines.append(("wrote", curve, result["curve"]["says"]))
-    if as_json:
-        sys.stdout.write(json.dumps(result) + "\n")
-    else:
-        show([(f"{len(X)} rows ({which}), given the latents that the encoder finds", lines)])
+    show([(f"{len(X)} rows ({which}), given the latents that the encoder finds", lines)])
+    return result
 
 
 def _check_options(
@@ -113,6 +109,7 @@ def _draw_curve(estimator: "SASGP", X: Any, path: Path, title: str, options: dic
     curve = estimator.evidence_curve(X, **options)
     save_figure(plots.evidence_curve(curve, title=title), path)
     return {
+        "wrote": path,
         "sizes": curve.sizes.tolist(),
         "mean": curve.mean.tolist(),
         "standard_error": curve.standard_error.tolist(),

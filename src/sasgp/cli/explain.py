@@ -1,15 +1,14 @@
 """`sasgp explain`: how predictions depend on each input."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sasgp.cli.arguments import Data, Model, app
+from sasgp.cli.arguments import TEXT, Data, Model, OptionalOut, Printed, app
 from sasgp.cli.fit_options import hint
 from sasgp.cli.loading import load_supervised
 from sasgp.cli.pictures import save_figure
-from sasgp.cli.printing import Line, show
+from sasgp.cli.printing import Line, Result, show
 from sasgp.cli.target_rows import load_rows, name_of_target
 from sasgp.errors import InputError
 
@@ -28,8 +27,9 @@ def explain(
     /,
     *,
     features: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = (),
-    out: Path | None = None,
-) -> None:
+    out: OptionalOut = None,
+    printed: Printed = TEXT,
+) -> Result:
     """Show how the predictions of a model with a target depend on its inputs, averaged over rows of the data.
 
     Writes partial_dependence.png: the average prediction if one input has a given value, with a band of ± 2 standard
@@ -46,7 +46,7 @@ def explain(
 
     from sasgp import plots
     from sasgp.cli import files, runs
-    from sasgp.evaluation.supervised import input_names
+    from sasgp.estimators.tables import input_names
 
     run = runs.find(model)
     folder = out or run.folder or run.model.parent
@@ -75,6 +75,8 @@ def explain(
         else:
             lines.append(("left out", runs.RELEVANCES, "the kernel has no lengthscale for each input"))
     show([("", lines)])
+    known = relevance if any(relevance.values()) else None
+    return {"wrote": [path for what, path, _ in lines if what == "wrote"], "features": chosen, "relevance": known}
 
 
 def _relevance(estimator: "SASGPRegressor | SASGPClassifier", names: list[str]) -> dict[str, float]:

@@ -1,11 +1,25 @@
 """`sasgp explore`: the latent space as a page."""
 
-from pathlib import Path
+from typing import Annotated
 
-from sasgp.cli.arguments import Labels, Metadata, Model, Open, app, check_labels
+from cyclopts import Parameter
+
+from sasgp.cli.arguments import (
+    DATA,
+    TEXT,
+    FileName,
+    Labels,
+    Metadata,
+    Model,
+    Open,
+    OptionalOut,
+    Printed,
+    app,
+    check_labels,
+)
 from sasgp.cli.loading import embedded, is_source, known_embedding, load_data, load_model
 from sasgp.cli.pictures import explorer_page, open_page
-from sasgp.cli.printing import show
+from sasgp.cli.printing import Result, show
 from sasgp.errors import InputError
 
 __all__ = ["explore"]
@@ -16,12 +30,13 @@ def explore(
     model: Model,
     /,
     *,
-    data: str | None = None,
+    data: Annotated[FileName | None, Parameter(group=DATA)] = None,
     labels: Labels = None,
     metadata: Metadata = (),
-    out: Path | None = None,
+    out: OptionalOut = None,
     open_: Open = False,
-) -> None:
+    printed: Printed = TEXT,
+) -> Result:
     """Write a web page to explore the latent space: it decodes wherever the pointer is.
 
     The page is one file, which opens without a server or a network. It holds the rows of
@@ -54,6 +69,8 @@ def explore(
     page = explorer_page(estimator, embedding, dataset, name, run)
     with files.replacing(out) as file:
         page.save(file)
-    show([("", [("wrote", out, f"{len(embedding.Z)} points, {out.stat().st_size / 1e6:.1f} MB")])])
+    size = out.stat().st_size
+    show([("", [("wrote", out, f"{len(embedding.Z)} points, {size / 1e6:.1f} MB")])])
     if open_:
         open_page(out)
+    return {"wrote": out, "points": len(embedding.Z), "bytes": size}

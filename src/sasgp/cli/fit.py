@@ -9,11 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from sasgp.cli import fit_target, report
-from sasgp.cli.arguments import LINE, Data, Flag, Labels, Open, app, check_seed
+from sasgp.cli.arguments import (
+    DATA,
+    LINE,
+    OUTPUT,
+    TEXT,
+    Data,
+    Flag,
+    Labels,
+    Open,
+    OptionalOut,
+    Printed,
+    app,
+    check_seed,
+)
 from sasgp.cli.cells import held_out, knows_genes
 from sasgp.cli.fit_options import AS_FOUND, DEFAULTS, ModelName, Options, Request, TableOptions, Target
 from sasgp.cli.pictures import draw_run, explorer_page, open_page
-from sasgp.cli.printing import show
+from sasgp.cli.printing import Result, show
 from sasgp.cli.results import complete, write_run
 from sasgp.cli.tables import as_table, show_columns
 from sasgp.errors import InputError
@@ -47,18 +60,20 @@ def fit(
     data: Data | None = None,
     /,
     *,
-    out: Path | None = None,
-    resume: Path | None = None,
+    out: OptionalOut = None,
+    resume: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
+    config: Annotated[Path | None, Parameter(group=DATA)] = None,
     labels: Labels = None,
     target: Target = None,
     model: ModelName = "sasgp",
-    test_fraction: float | None = None,
-    overwrite: Annotated[bool, Flag] = False,
+    test_fraction: Annotated[float | None, Parameter(group=DATA)] = None,
+    overwrite: Annotated[bool, Flag, Parameter(group=OUTPUT)] = False,
     open_: Open = False,
-    tensorboard: Annotated[bool, Flag] = False,
+    tensorboard: Annotated[bool, Flag, Parameter(group=OUTPUT)] = False,
     table: Annotated[TableOptions, Parameter(name="*")] = AS_FOUND,
     options: Annotated[Options, Parameter(name="*")] = DEFAULTS,
-) -> None:
+    printed: Printed = TEXT,
+) -> Result:
     """Train a model on data, and write the model, the latents and pictures to a folder.
 
     DATA may be a table (.csv, .tsv, .txt, also .gz; .parquet, .feather, .jsonl or .xlsx), whose columns are recognised;
@@ -77,9 +92,12 @@ def fit(
         The folder to write.
     resume
         The folder of a run that was interrupted, to continue it. No other argument is needed.
+    config
+        A .toml file with options, such as `batch-size = 512`, or the folder of a run, to do the same fit again. What is
+        typed beats what is in the file. `sasgp info RUN --config` writes such a file.
     model
         "sasgp": stochastic active sets. "gplvm": the exact GP-LVM, with point latents by default. "bayesian-gplvm":
-        inducing points. "vae": a variational autoencoder.
+        inducing points. "vae": a variational autoencoder, which has no kernel, noise, active set or positions.
     test_fraction
         Share of a file's rows to hold out for the metrics. By default 0.1, but at most 10 000 rows, and none if there
         are fewer than 50; 0 trains on all rows. Rows are drawn at random, except that a .npy file above 64 MiB gives
@@ -95,11 +113,11 @@ def fit(
     if resume is not None and out is not None:
         raise InputError("--resume already names the folder of the run. Leave out --out.")
     if resume is not None and not request.given() and _draw_again(resume, open_):
-        return
-    _run(request if resume is None else request.resumed(resume), out or resume, resume is not None, open_)
+        return None if rank_of_process() else _result(resume)
+    return _run(request if resume is None else request.resumed(resume), out or resume, resume is not None, open_)
 
 
-def _run(request: Request, out: Path | None, resumed: bool, open_: bool) -> None:
+def _run(request: Request, out: Path | None, resumed: bool, open_: bool) -> Result:
     """Train, and write the run. Of several processes, only the first writes and prints."""
     from sasgp.cli import runs
     from sasgp.data.files import real_path
@@ -111,15 +129,24 @@ def _run(request: Request, out: Path | None, resumed: bool, open_: bool) -> None
     if not resumed and not rank_of_process():
         runs.check_new(out, overwrite=request.overwrite)
     if request.target is not None:
-        fit_target.run(request, request.data, request.target, out, resumed)
-        return
+        first = fit_target.run(request, request.data, request.target, out, resumed)
+        return _result(out) if first else None
     trained = _train(request, request.data, out, resumed)
     if trained is None:
-        return
+        return None
     with complete(out, PICTURES):
         show(report.summary(trained.info, trained.dataset, out))
         _draw(trained.estimator, trained.embedding, trained.dataset, real_path(out))
     _show_pictures(out, open_)
+    return _result(out)
+
+
+def _result(out: Path) -> Result:
+    """What run.json says about a run, and the files that it has."""
+    from sasgp.cli import runs
+
+    files = [out / name for name in (*runs.FILES, *runs.OF_TARGETS) if (out / name).is_file()]
+    return {"run": out, **runs.find(out).info, "wrote": files}
 
 
 def _draw(estimator: "SASGP", embedding: "Embedding", dataset: "Dataset", run: Path, *, with_rows: bool = True) -> None:

@@ -1,14 +1,15 @@
 """What `sasgp fit` is asked for: its options, which are the settings of the estimators, and the request as JSON."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
-from sasgp.cli.arguments import LINE, Metadata
+from sasgp.cli.arguments import DATA, LINE, MODEL, OUTPUT, TRAINING, Metadata
+from sasgp.cli.config import FROM_FILE
 from sasgp.data.files import at_home
 from sasgp.errors import InputError
 from sasgp.models.settings import (
@@ -20,10 +21,10 @@ from sasgp.models.settings import (
     documented,
 )
 
-__all__ = ["AS_FOUND", "DEFAULTS", "ModelName", "Options", "Request", "TableOptions", "Target", "hint"]
+__all__ = ["AS_FOUND", "DEFAULTS", "ModelName", "Options", "Request", "TableOptions", "Target", "chosen", "hint"]
 
-ModelName = Literal["sasgp", "gplvm", "bayesian-gplvm", "vae"]
-Several = Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())]
+ModelName = Annotated[Literal["sasgp", "gplvm", "bayesian-gplvm", "vae"], Parameter(group=MODEL)]
+Several = Annotated[tuple[str, ...], Parameter(group=DATA, consume_multiple=True, negative=(), show_default=False)]
 MODELS = {"sasgp": "SASGP", "gplvm": "GPLVM", "bayesian-gplvm": "BayesianGPLVM", "vae": "VAE"}
 
 
@@ -32,6 +33,31 @@ SHARED = SUPERVISED.keys() & {field.name for field in fields(Settings)}  # optio
 AS_TYPED = ("random_state", "verbose", "columns")  # whose defaults are those of the command line
 _ONLY_SUPERVISED = documented(SupervisedSettings, without=tuple(SHARED)).partition("----------\n")[2]
 _MAP = documented(TargetSettings).partition("----------\n")[2].replace("target\n", "target_map\n", 1)
+
+# The panel of the help that each option is in. What all models have, and then what one of them has
+GROUPS = {
+    DATA: ("image_shape",),
+    MODEL: ("n_components", "latents", "encoder", "kernel", "noise", "active_set_size", "support_size"),
+    TRAINING: (
+        "init",
+        "layout_weight",
+        "max_epochs",
+        "batch_size",
+        "learning_rate",
+        "hyper_learning_rate",
+        "encoder_noise",
+        "early_stopping",
+        "validation_fraction",
+        "dtype",
+        "precision",
+        "device",
+        "random_state",
+    ),
+    Group("Only with --model bayesian-gplvm", sort_key=13): ("n_inducing",),
+    Group("Only with --model vae", sort_key=14): ("output", "variance"),
+    Group("Only with --target", sort_key=15): ("prediction", "neighbours", "target_map"),
+    OUTPUT: ("verbose",),
+}
 
 
 def _defaults_of_targets() -> str:
@@ -44,10 +70,11 @@ def _defaults_of_targets() -> str:
 Target = Annotated[
     str | None,
     Parameter(
+        group=DATA,
         help="The column to predict from all others, by a regression if it holds numbers, and by a classification if "
         "it holds text or few levels; --kind says otherwise. In a named data set or a folder of images it is `label`; "
         "for an array, a file with one target per row. Then there are no latents, and their options do not apply. The "
-        f"defaults are {_defaults_of_targets()}; --kernel may also be deep."
+        f"defaults are {_defaults_of_targets()}; --kernel may also be deep.",
     ),
 ]
 
@@ -75,6 +102,11 @@ def _typeable(kind: Any) -> Any:
 
 Options.__annotations__ = {field.name: _typeable(field.type) for field in fields(Options)}
 Options.__annotations__["kernel"] = Literal[(*get_args(Options.__annotations__["kernel"]), "deep")]
+Options.__annotations__ |= {
+    name: Annotated[Options.__annotations__[name], Parameter(group=group)]
+    for group, names in GROUPS.items()
+    for name in names
+}
 DEFAULTS = Options()
 
 
@@ -100,7 +132,7 @@ class TableOptions:
     kind: Several = ()
     drop: Several = ()
     only: Several = ()
-    id: str | None = None
+    id: Annotated[str | None, Parameter(group=DATA)] = None
     missing: Several = ()
     metadata: Metadata = ()
 
@@ -230,6 +262,26 @@ class Request:
         return cls(**chosen | {"random_state": options.random_state, "verbose": options.verbose})
 
 
+def chosen(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What differs from the defaults in the JSON of a request, with the names of options: what a file for --config has.
+
+    What makes no difference to the model is left out: the command itself, --overwrite and --verbose.
+    """
+    usual: dict[str, Any] = {"labels": None, "target": None, "model": "sasgp", "test_fraction": None}
+    usual |= {"tensorboard": False, "metadata": []} | {
+        field.name: getattr(DEFAULTS, field.name) for field in fields(Options)
+    }
+    usual |= {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(AS_FOUND).items()}
+    if asked.get("target") is not None:
+        usual |= {name: field.default for name, field in SUPERVISED.items() if name not in AS_TYPED}
+    names = {name: name for name in ("data", *usual) if name not in ("verbose", "columns")} | {"metadata": "columns"}
+    return {
+        option.replace("_", "-"): asked[name]
+        for name, option in names.items()
+        if name in asked and (name == "data" or asked[name] != usual[name])
+    }
+
+
 def _absolute(path: str | None, *, folder: bool = False) -> str | None:
     """The absolute path of a file, or also of a folder, or the text as it is if it names none."""
     if path is None:
@@ -242,7 +294,7 @@ def _typed() -> set[str]:
     """The names of the options that were typed, even if their value is the default."""
     options = (token[2:].partition("=")[0] for token in LINE if token.startswith("--"))
     names = {name.removeprefix("no-").replace("-", "_") for name in options}
-    return {"metadata" if name == "columns" else name for name in names}  # --columns is no setting of the model
+    return FROM_FILE | {"metadata" if name == "columns" else name for name in names}  # --columns is no setting
 
 
 def _settings(model: str) -> set[str]:

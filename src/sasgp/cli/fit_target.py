@@ -34,18 +34,19 @@ class Trained:
     info: dict[str, Any]
 
 
-def run(request: "Request", source: str, target: str, out: Path, resumed: bool) -> None:
-    """Train, write the run, print and draw. Of several processes, only the first writes and prints."""
+def run(request: "Request", source: str, target: str, out: Path, resumed: bool) -> bool:
+    """Train, write the run, print and draw. Returns whether this process did so: of several, the first."""
     from sasgp.cli.target_pictures import draw_run
     from sasgp.data.files import real_path
 
     trained = _train(request, source, target, out, resumed)
     if trained is None:
-        return
+        return False
     with complete(out, PICTURES):
         show(target_report.summary(trained.info, out))
         draw_run(trained.estimator, trained.predictions, trained.info, real_path(out))
     show([target_report.pictures(trained.info, out)])
+    return True
 
 
 def draw_again(out: Path) -> None:

@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sasgp.cli.arguments import Data, Flag, Model, app
+from sasgp.cli.arguments import TEXT, Data, Flag, Model, Out, Printed, app
 from sasgp.cli.loading import feature_names, load_data, load_model
-from sasgp.cli.printing import show
+from sasgp.cli.printing import Result, show
 from sasgp.cli.tables import side_by_side, write_table
 from sasgp.data.files import at_home
 from sasgp.errors import InputError
@@ -28,11 +28,12 @@ def impute(
     data: Data,
     /,
     *,
-    out: Path,
+    out: Out,
     std: Annotated[bool, Flag] = False,
     samples: int = 0,
     random_state: int | None = 0,
-) -> None:
+    printed: Printed = TEXT,
+) -> Result:
     """Fill in the missing values of data, each from what the rest of its row says.
 
     Observed cells are written as they are. A number becomes its expectation, a level the most probable one.
@@ -68,15 +69,18 @@ def impute(
         dataset = replace(dataset, X=read_table(at_home(data)).frame)  # with labels and all other columns
     names = feature_names(run, estimator)
     if out.suffix.lower() == ".npy":
-        _write_array(estimator, dataset, out, std=std, samples=samples)
+        n_rows, n_filled = len(dataset.X), _write_array(estimator, dataset, out, std=std, samples=samples)
     else:
         frame, n_filled = _completed(estimator, dataset, names, std=std, samples=samples, random_state=random_state)
         write_table(frame, out)
-        filled = f"{frame.height} rows, {n_filled} cells filled in" + f", {samples} times" * bool(samples)
-        show([("", [("wrote", str(out), filled)])])
+        n_rows = frame.height
+    filled = f"{n_rows} rows, {n_filled} cells filled in" + f", {samples} times" * bool(samples)
+    show([("", [("wrote", str(out), filled)])])
+    return {"wrote": out, "rows": n_rows, "filled": n_filled, "samples": samples}
 
 
-def _write_array(estimator: "SASGP", dataset: "Dataset", out: Path, *, std: bool, samples: int) -> None:
+def _write_array(estimator: "SASGP", dataset: "Dataset", out: Path, *, std: bool, samples: int) -> int:
+    """Write the completed rows, and return the number of values that were missing."""
     import numpy as np
 
     from sasgp.cli import files
@@ -85,8 +89,7 @@ def _write_array(estimator: "SASGP", dataset: "Dataset", out: Path, *, std: bool
         raise InputError(f"A .npy file can hold one array of numbers. Choose .csv or .parquet for --out. Got {out}.")
     with files.replacing(out) as file:
         np.save(file, estimator.impute(dataset.X))
-    n_filled = int(np.isnan(dataset.X).sum())
-    show([("", [("wrote", str(out), f"{len(dataset.X)} rows, {n_filled} cells filled in")])])
+    return int(np.isnan(dataset.X).sum())
 
 
 def _completed(

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sasgp.cli.arguments import Flag, Labels, Model, app, check_labels
+from cyclopts import Parameter
+
+from sasgp.cli.arguments import DATA, TEXT, FileName, Flag, Labels, Model, Out, Printed, app, check_labels
 from sasgp.cli.loading import (
     feature_names,
     has_target,
@@ -15,7 +17,7 @@ from sasgp.cli.loading import (
     rows_to_evaluate,
 )
 from sasgp.cli.pictures import drawn, save_figure
-from sasgp.cli.printing import Line, show
+from sasgp.cli.printing import Line, Result, show
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,8 +34,8 @@ def plot(
     model: Model,
     /,
     *,
-    out: Path,
-    data: str | None = None,
+    out: Out,
+    data: Annotated[FileName | None, Parameter(group=DATA)] = None,
     labels: Labels = None,
     latent: Annotated[bool, Flag] = False,
     grid: Annotated[bool, Flag] = False,
@@ -43,7 +45,8 @@ def plot(
     calibration: Annotated[bool, Flag] = False,
     geometry: Annotated[bool, Flag] = False,
     predicted: Annotated[bool, Flag] = False,
-) -> None:
+    printed: Printed = TEXT,
+) -> Result:
     """Draw figures of a model: those that are named, or all of them.
 
     A model with a target has the figures curve, relevance, calibration and predicted. Others have all but predicted.
@@ -79,7 +82,10 @@ def plot(
     flags = {"latent": latent, "grid": grid, "curve": curve, "reconstructions": reconstructions}
     flags |= {"relevance": relevance, "calibration": calibration, "geometry": geometry, "predicted": predicted}
     figures = _of_target(model, data, labels) if has_target(model) else _figures(model, data, labels)
-    show([("", _drawn(figures, flags, model, out))])
+    lines = _drawn(figures, flags, model, out)
+    show([("", lines)])
+    left_out = {str(name): why for what, name, why in lines if what != "wrote"}
+    return {"wrote": [path for what, path, _ in lines if what == "wrote"], "left_out": left_out}
 
 
 def _drawn(figures: "dict[str, Callable[[], Figure]]", flags: dict[str, bool], model: Path, out: Path) -> list[Line]:

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sasgp.cli.arguments import Data, Model, app
+from sasgp.cli.arguments import TEXT, Data, Model, Out, Printed, app
 from sasgp.cli.loading import load_supervised
 from sasgp.cli.predictions import INTERVAL, Predictor, quality_lines
-from sasgp.cli.printing import show
+from sasgp.cli.printing import Result, show
 from sasgp.cli.target_rows import load_rows, name_of_target
 from sasgp.errors import InputError
 
@@ -17,7 +17,7 @@ __all__ = ["predict"]
 
 
 @app.command
-def predict(model: Model, data: Data, /, *, out: Path, interval: float = INTERVAL) -> None:
+def predict(model: Model, data: Data, /, *, out: Out, interval: float = INTERVAL, printed: Printed = TEXT) -> Result:
     """Predict the target of each row of the data with a model that was trained with --target.
 
     Columns are found by name, and others are ignored. If the target is among them, the metrics are printed. Of a named
@@ -49,6 +49,7 @@ def predict(model: Model, data: Data, /, *, out: Path, interval: float = INTERVA
         show([(heading, quality_lines(metrics)), ("Wrote", [("", out, f"{len(rows.X)} rows")])])
     else:
         show([("", [("wrote", str(out), f"{len(rows.X)} rows")])])
+    return {"wrote": out, "rows": len(rows.X), "target": predictor.target, "metrics": metrics or None}
 
 
 def write_predictions(predictor: Predictor, rows: "TargetRows", file: Path) -> None:

@@ -1,7 +1,14 @@
-"""How commands print results: tables with colours on a terminal, plain lines elsewhere."""
+"""How commands print results: tables with colours on a terminal, plain lines elsewhere, or one JSON object.
 
+A command shows text while it works, and returns what JSON has. `Printed` says which of both is printed.
+"""
+
+import json
+import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +16,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["AT_LENGTH", "THROUGH", "Line", "Section", "metric_lines", "show"]
+from sasgp.cli.arguments import TEXT, Printed
+
+__all__ = ["AT_LENGTH", "THROUGH", "Line", "Result", "Section", "as_json", "metric_lines", "printing", "show"]
 
 Line = tuple[str, str | Path, str]  # name, value, note
 Section = tuple[str, list[Line]]  # heading, lines
+Result = dict[str, Any] | None  # what a command prints with --json; None in all processes but the first
+
+PRINTED: ContextVar[Printed] = ContextVar("PRINTED", default=TEXT)
 
 THROUGH = "through the latent space, z = encoder(x)"
 METRICS = {
@@ -56,7 +68,12 @@ def metric_lines(values: dict[str, Any], notes: Mapping[str, str | None]) -> lis
 
 
 def show(sections: list[Section]) -> None:
-    """Print sections as tables with colours on a terminal, elsewhere as plain lines that are never wrapped."""
+    """Print sections as tables with colours on a terminal, elsewhere as plain lines that are never wrapped.
+
+    With --quiet and --json, nothing is printed.
+    """
+    if not PRINTED.get().as_text:
+        return
     console = Console()
     for i, (heading, lines) in enumerate(sections):
         title = "\n" * (i > 0) + heading
@@ -76,3 +93,31 @@ def show(sections: list[Section]) -> None:
             names, values = (max((len(str(line[part])) for line in lines), default=0) for part in (0, 1))
             text = [f"{name:<{names}}  {value!s:<{values}}  {note}".rstrip() for name, value, note in lines]
             sys.stdout.write("\n".join([*([title] if title else []), *text]) + "\n")
+
+
+@contextmanager
+def printing(printed: Printed) -> Iterator[None]:
+    """Let `show` print text, or nothing, in the block."""
+    token = PRINTED.set(printed)
+    try:
+        yield
+    finally:
+        PRINTED.reset(token)
+
+
+def as_json(result: Mapping[str, Any]) -> str:
+    """One line of JSON. Numbers have all their digits. JSON has no NaN and no infinity: they become null."""
+    return json.dumps(_plain(result), allow_nan=False, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON knows it: arrays are lists, and paths are text."""
+    if hasattr(value, "tolist"):  # of numpy, whose numbers are no numbers of JSON
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(name): _plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)

@@ -1,14 +1,13 @@
 """`sasgp sample`: new data from a model."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sasgp.cli.arguments import Model, app
+from sasgp.cli.arguments import TEXT, Model, Out, Printed, app
 from sasgp.cli.loading import feature_names, load_model
 from sasgp.cli.pictures import save_figure
-from sasgp.cli.printing import show
+from sasgp.cli.printing import Result, show
 from sasgp.cli.tables import check_table_suffix, write_table
 from sasgp.errors import InputError
 
@@ -23,11 +22,12 @@ def sample(
     model: Model,
     /,
     *,
-    out: Path,
+    out: Out,
     n: Annotated[int, Parameter(name=["--number", "-n"])] = 16,
     noise: bool = True,
     random_state: int | None = 0,
-) -> None:
+    printed: Printed = TEXT,
+) -> Result:
     """Generate new rows: draw latents from the prior, and decode each into one draw.
 
     Parameters
@@ -46,6 +46,8 @@ def sample(
 
     from sasgp.cli import files
 
+    if n < 1:
+        raise InputError(f"-n must be at least 1. Got {n}.")
     files.check_suffix(out, (".csv", ".npy", ".png", ".parquet"))
     files.check_place(out)
     estimator, run = load_model(model)
@@ -72,6 +74,7 @@ def sample(
             else:
                 files.write_csv(file, feature_names(run, estimator), X)
     show([("", [("wrote", str(out), f"{n} rows, {estimator.n_features_in_} features")])])
+    return {"wrote": out, "rows": n, "features": estimator.n_features_in_}
 
 
 def _check_memory(estimator: "SASGP", n: int) -> None:

@@ -1,13 +1,11 @@
 """`sasgp score`: how unusual each row is, and which of its columns make it so."""
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sasgp.cli.arguments import Data, Json, Labels, Model, app
+from sasgp.cli.arguments import TEXT, Data, Labels, Model, OptionalOut, Printed, app
 from sasgp.cli.loading import feature_names, load_data, load_model, training_rows
-from sasgp.cli.printing import show
+from sasgp.cli.printing import Result, show
 from sasgp.cli.together import Processes, together
 from sasgp.errors import InputError
 
@@ -26,8 +24,15 @@ NOTABLE = 2.0  # nats by which a column must be less probable than usual to be n
 
 @app.command
 def score(
-    model: Model, data: Data, /, *, out: Path | None = None, labels: Labels = None, top: int = 10, as_json: Json = False
-) -> None:
+    model: Model,
+    data: Data,
+    /,
+    *,
+    out: OptionalOut = None,
+    labels: Labels = None,
+    top: int = 10,
+    printed: Printed = TEXT,
+) -> Result:
     """Find unusual rows: the log density of each row, and the columns that make it low.
 
     A row's percentile is the share of training rows with a lower log density. Under torchrun, each process scores a
@@ -56,14 +61,14 @@ def score(
         found = _scored(estimator, X, processes)
         usual, reference = _usual(estimator, run, found)
     if not processes.first:
-        return
+        return None
     lines = _lines(found, usual, feature_names(run, estimator), None if dataset.X_test is not None else dataset.ids, y)
     if out is not None:
         import polars as pl
 
         with files.replacing(out) as file:
             pl.DataFrame(lines).write_csv(file)
-    _print(lines, reference, top, out, as_json=as_json)
+    return _print(lines, reference, top, out)
 
 
 def _lines(
@@ -79,17 +84,12 @@ def _lines(
     return {"row": row, **known, "log_density": found[:, 0], "percentile": percentile, "unusual": unusual}
 
 
-def _print(lines: dict[str, Any], reference: str, top: int, out: Path | None, *, as_json: bool) -> None:
-    """Print the most unusual rows."""
+def _print(lines: dict[str, Any], reference: str, top: int, out: Path | None) -> Result:
+    """Print the most unusual rows, and return them."""
     import numpy as np
 
     log_density, N = lines["log_density"], len(lines["row"])
     order = np.argsort(log_density, kind="stable")[:top]
-    if as_json:
-        shown = [{name: _plain(values[i]) for name, values in lines.items()} for i in order]
-        result = {"rows": N, "mean_log_density": float(log_density.mean()), "reference": reference, "top": shown}
-        sys.stdout.write(json.dumps(result) + "\n")
-        return
     name = "id" if "id" in lines else "row"
     top_rows: list[tuple[str, str | Path, str]] = []
     for i in order:
@@ -99,10 +99,9 @@ def _print(lines: dict[str, Any], reference: str, top: int, out: Path | None, *,
     show([(f"{about}\nThe most unusual, by {name}" if top_rows else about, top_rows)])
     if out is not None:
         show([("\nWrote", [("", out, f"{N} rows")])])
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else value
+    shown = [{name: values[i] for name, values in lines.items()} for i in order]
+    wrote = {} if out is None else {"wrote": out}
+    return {"rows": N, "mean_log_density": log_density.mean(), "reference": reference, "top": shown, **wrote}
 
 
 def _scored(estimator: "SASGP", X: Any, processes: Processes) -> "NDArray[Any]":

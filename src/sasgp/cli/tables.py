@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sasgp.cli.printing import show
+from sasgp.cli.printing import Result, show
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def side_by_side(frames: "Sequence[pl.DataFrame]") -> "pl.DataFrame":
     return pl.concat(frames, how="horizontal")
 
 
-def decode_table(estimator: "SASGP", Z: Any, out: Path, *, std: bool) -> None:
+def decode_table(estimator: "SASGP", Z: Any, out: Path, *, std: bool) -> Result:
     """Decode latents into a table, with the uncertainty of each column if asked for."""
     import polars as pl
 
@@ -162,3 +162,4 @@ def decode_table(estimator: "SASGP", Z: Any, out: Path, *, std: bool) -> None:
         mean = side_by_side([mean, *more, estimator.probabilities(Z)])
     write_table(mean, out)
     show([("", [("wrote", str(out), f"{len(Z)} rows, {mean.width} columns")])])
+    return {"wrote": out, "rows": len(Z), "columns": mean.width}

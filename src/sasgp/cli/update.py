@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sasgp.cli.arguments import LINE, Data, Labels, Model, app
+from sasgp.cli.arguments import LINE, TEXT, Data, Labels, Model, Printed, app
 from sasgp.cli.loading import is_source, known_embedding, load_data, load_model
 from sasgp.cli.pictures import draw_latent, explorer_page
-from sasgp.cli.printing import Line, show
+from sasgp.cli.printing import Line, Result, show
 from sasgp.data.files import at_home
 from sasgp.errors import InputError
 from sasgp.training.progress import rank_of_process
@@ -25,7 +25,7 @@ __all__ = ["update"]
 
 
 @app.command
-def update(model: Model, data: Data, /, *, labels: Labels = None) -> None:
+def update(model: Model, data: Data, /, *, labels: Labels = None, printed: Printed = TEXT) -> Result:
     """Condition the decoder of a run also on new rows, without training again.
 
     Encoder, kernel and noise stay as they are. The run gets a new model.safetensors, embedding.csv, run.json,
@@ -39,7 +39,7 @@ def update(model: Model, data: Data, /, *, labels: Labels = None) -> None:
     from sasgp.data.files import real_path
 
     if rank_of_process():
-        return  # one process is enough
+        return None  # one process is enough
     run = runs.find(model)
     if run.folder is None:
         estimator, run = load_model(model)
@@ -47,7 +47,7 @@ def update(model: Model, data: Data, /, *, labels: Labels = None) -> None:
         with _kept(run.model):
             estimator.save(run.model)
         show(_summary(estimator, record, None, run.model))
-        return
+        return _result(estimator, record, run.model)
     with unfinished.held(real_path(run.folder)) as new:
         estimator, run = load_model(model)
         dataset = _load(data, labels, estimator, run)
@@ -55,6 +55,12 @@ def update(model: Model, data: Data, /, *, labels: Labels = None) -> None:
         with _kept(model), unfinished.replaced(new):
             labelled = _write(estimator, run, dataset, record, new)
     show(_summary(estimator, record, labelled, model))
+    return _result(estimator, record, model)
+
+
+def _result(estimator: "SASGP", record: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    about = {"updated": path, "rows_in_all": len(estimator.embedding_), "support_size": estimator.support_size_}
+    return about | dict(record)
 
 
 def _load(source: str, labels: str | None, estimator: "SASGP", run: "RunFolder") -> "Dataset":

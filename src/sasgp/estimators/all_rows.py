@@ -215,7 +215,7 @@ class AllRows(EvidenceMethods):
         done = part.start
         with (
             torch.no_grad(),
-            progress_bar(title, N, show=self.verbose and N > 10 * ENCODE_ROWS) as update,
+            progress_bar(title, N, show=self.verbose, brief=N <= 10 * ENCODE_ROWS) as update,
         ):
             for X in rows.blocks(ENCODE_ROWS, part):
                 add(X, Z[done : done + len(X)])

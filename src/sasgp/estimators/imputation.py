@@ -165,7 +165,7 @@ class Imputation(Decoding):
         epsilon = normal_points(DRAWS, self.n_components_, seed).to(self._device)
         done = 0
         size = min(rows_at_once(DRAWS * self.n_scores_), locate.rows_at_once(decoder))
-        with progress_bar("missing values", len(rows), show=self.verbose and len(rows) > size) as update:
+        with progress_bar("missing values", len(rows), show=self.verbose, brief=len(rows) <= size) as update:
             for block in rows.blocks(size):
                 index, missing = incomplete[done : done + len(block)], block.isnan()
                 Z, F = locate(block, torch.arange(len(block), device=self._device), spread=True)

@@ -34,7 +34,7 @@ class BayesianGPLVM(InducingSettings, GPEstimator):
         + """
     Attributes
     ----------
-    embedding_, history_, kernel_, noise_, relevance_, n_components_, batch_size_, encoder_noise_, model_
+    embedding_, history_, kernel_, noise_, relevance_, n_components_, batch_size_, encoder_noise_, precision_, model_
         As for :class:`SASGP`.
     n_inducing_ : int
         Inducing points used; fewer than asked for if the data are few.
@@ -76,7 +76,7 @@ class BayesianGPLVM(InducingSettings, GPEstimator):
     def _final_posterior(self, rows: ArrayRows, ranks: Ranks) -> Posterior:
         # The final q(u) averages over at least 5000 latents, so with fewer rows each latent is drawn several times
         draws = -(-5000 // len(rows)) if self.latents == "bayesian" else 1
-        with progress_bar("q(u)", len(rows), show=self.verbose and len(rows) > 10 * ENCODE_ROWS) as update:
+        with progress_bar("q(u)", len(rows), show=self.verbose, brief=len(rows) <= 10 * ENCODE_ROWS) as update:
             self.model_.settle(self._pairs(rows, draws, update), draws)
         return self.model_.posterior()
 

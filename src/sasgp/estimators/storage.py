@@ -2,7 +2,7 @@
 
 The file holds no rows of the data. It holds the latents of all training rows and, with SASGP and GPLVM, sums over all
 rows: M positions and M × D numbers that each mix many rows. If every row is a position, as with few rows, the rows can
-be computed from them. docs/guide.md says what a file reveals.
+be computed from them. docs/model-files.md says what a file reveals.
 
 Nothing is pickled, so reading a file never runs code from it. A checksum of the whole file detects damage. It is not a
 signature: it says nothing about who wrote the file.

@@ -1,5 +1,7 @@
 """Figures of a fitted model: its latent space and what is decoded there, its predictions, and how it was trained.
 
+Each figure takes one call::
+
     from sasgp import plots
 
     plots.latent_space(model, labels=y).savefig("latent.png")
@@ -19,8 +21,11 @@
     plots.confusion(y, classifier.predict(X)).savefig("confusion.png")
     plots.reliability(classifier.predict(X) == y, classifier.predict_proba(X).max(1)).savefig("reliability.png")
 
-Every function returns a `matplotlib.figure.Figure`. None of them uses pyplot, so they need no display, and no
-figure has to be closed. Only scikit-learn's display of partial dependence imports it.
+    plt.style.use(plots.STYLE)  # figures of your own in the same style; "C0", "C1", ... are the colours of classes
+
+Every function returns a `matplotlib.figure.Figure`. A notebook shows it if it is the value of a cell; `display(figure)`
+shows it elsewhere. None of them uses pyplot, so they need no display, and no figure has to be closed. Only
+scikit-learn's display of partial dependence imports it.
 """
 
 from sasgp.plots.calibration import calibration
@@ -30,9 +35,11 @@ from sasgp.plots.geometry import geometry
 from sasgp.plots.latent import decoded_grid, latent_space, latent_with_images
 from sasgp.plots.regression import confusion, input_relevance, predicted, reliability
 from sasgp.plots.rows import contact_sheet, reconstructions
+from sasgp.plots.style import STYLE
 from sasgp.plots.training import relevance, training_curve
 
 __all__ = [
+    "STYLE",
     "calibration",
     "confusion",
     "contact_sheet",

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from sasgp.data.rows import take_rows
 from sasgp.data.tables import is_frame, read_frame
 from sasgp.errors import InputError
-from sasgp.plots.style import INK, PALETTE, gridded, literal, titled
+from sasgp.plots.style import INK, PALETTE, Figure, gridded, literal, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -101,7 +100,7 @@ class _Rows:
             raise InputError("X must have at least one row.", argument="X")
         known = [str(name) for name in getattr(model, "feature_names_in_", ())]
         if is_frame(X):
-            frame = read_frame(take_rows(X, some)).frame
+            frame = read_frame(X).frame[some]
             frame = frame.select(known) if known and set(known) <= set(frame.columns) else frame
             return cls(frame, list(frame.columns))
         array = take_rows(np.asarray(X), some)

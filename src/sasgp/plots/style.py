@@ -1,13 +1,15 @@
 """The style of the figures: colours, plain axes, and rows as small pictures."""
 
+import io
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
+from cycler import cycler
+from matplotlib import figure as matplotlib_figure
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgb, to_rgba_array
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
@@ -15,7 +17,9 @@ from sasgp.data.images import as_images
 from sasgp.data.labels import Labels, shorten
 from sasgp.data.palette import CLASSES, N_SHAPES
 
-__all__ = ["ColouredLabels", "Pictures", "colour_bar", "gridded", "literal", "mosaic", "plain", "titled"]
+__all__ = [
+    "STYLE", "ColouredLabels", "Figure", "Pictures", "colour_bar", "gridded", "literal", "mosaic", "plain", "titled",
+]  # fmt: skip
 
 Array = NDArray[Any]
 
@@ -27,8 +31,42 @@ OTHERS = "#777777"
 UNCERTAINTY = LinearSegmentedColormap.from_list("uncertainty", ["#ffffff", "#9a9a9a"])  # white is certain
 INK = "#333333"
 
+# For figures of your own, as matplotlib's style sheets are: the colours of the classes are "C0", "C1", ...
+STYLE: dict[str, Any] = {
+    "axes.prop_cycle": cycler(color=PALETTE),
+    **{f"axes.spines.{side}": False for side in ("left", "right", "top", "bottom")},
+    **{
+        f"{axis}tick.{key}": value
+        for axis in "xy"
+        for key, value in (("major.size", 0), ("minor.size", 0), ("color", INK))
+    },
+    **{f"{axis}tick.labelsize": 8 for axis in "xy"},
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e5e5e5",
+    "axes.labelcolor": INK,
+    "axes.labelsize": 10,
+    "axes.titlecolor": INK,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "text.color": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "figure.constrained_layout.use": True,
+}
 PICTURE_SIZE = 5.2  # inches
 PROFILE = (24, 2, 64)  # height and width of a bar in pixels, and the largest number of bars
+
+
+class Figure(matplotlib_figure.Figure):
+    """A figure that a notebook shows as the value of a cell, with or without pyplot."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        """The picture, with more pixels for sharp screens, and the size that it is shown at."""
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png", dpi=1.5 * self.dpi)
+        width, height = (round(self.dpi * inches) for inches in self.get_size_inches())
+        return buffer.getvalue(), {"width": width, "height": height}
 
 
 class ColouredLabels(Labels):
@@ -105,7 +143,8 @@ def mosaic(tiles: Array) -> Array:
 
 
 def plain(axes: Axes) -> None:
-    """Remove the frame and the ticks."""
+    """Remove the frame, the ticks and the grid, whatever the user's style is."""
+    axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0, labelsize=8, labelcolor=INK)
     for label in (axes.xaxis.label, axes.yaxis.label):
@@ -127,6 +166,7 @@ def colour_bar(axes: Axes, colours: ScalarMappable, name: str, place: tuple[floa
     assert figure is not None
     bar = figure.colorbar(colours, cax=inset, orientation="vertical" if upright else "horizontal")
     bar.locator = MaxNLocator(4 if upright else 2)  # labels side by side need more room than labels above each other
+    inset.grid(visible=False)
     inset.tick_params(length=0, labelsize=7, labelcolor=INK, pad=2)
     inset.spines[:].set(color=INK, lw=0.4)
     if upright:

@@ -2,7 +2,7 @@
 
 The active rows of a batch lie further from a row than its nearest rows do, so Eq. 6 takes for noise what the nearest
 rows can explain. The last stage mends that: it climbs the log density of single rows given their nearest other rows,
-which is how predictions are made. It takes seconds, whatever the number of rows. docs/regression.md has what it gains.
+which is how predictions are made. It takes seconds, whatever the number of rows. docs/regression.md says what it gains.
 """
 
 import math
