@@ -13,7 +13,7 @@ from sasgp.cli.arguments import app
 from sasgp.cli.printing import as_json
 from sasgp.gp import kernels
 
-COMMANDS = {
+COMMANDS: dict[str, dict[str, object]] = {
     "embed RUN TABLE --out z.csv": {"wrote": "z.csv", "rows": 70, "dimensions": 2},
     "decode RUN z.npy --out x.npz": {"wrote": "x.npz", "rows": 3, "features": 4},
     "sample RUN -n 5 --out x.npy": {"wrote": "x.npy", "rows": 5, "features": 4},

@@ -353,7 +353,7 @@ def test_geometry_says_what_it_needs():
 
 def test_a_style_with_a_grid_does_not_cover_pictures():
     # plots.STYLE has a grid, as seaborn's styles have. Behind points over an image, and in colour bars, it has no place
-    with matplotlib.rc_context({**plots.STYLE, "axes.grid": True}):
+    with matplotlib.rc_context(plots.STYLE | {"axes.grid": True}):
         drawn = [
             plots.latent_space(decoder()),
             plots.decoded_grid(decoder(), (2, 3)),

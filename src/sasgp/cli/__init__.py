@@ -134,7 +134,13 @@ def _run() -> None:
         return
     command, bound, _ = app.parse_args(LINE, exit_on_error=False, print_error=False)
     printed = bound.arguments.get("printed", TEXT)
-    with _short_warnings(quiet=printed.quiet), _logged(quiet=printed.quiet), printing(printed), alive(LINE[0]):
+    verbose = bound.arguments.get("options", DEFAULTS).verbose
+    with (
+        _short_warnings(quiet=printed.quiet),
+        _logged(quiet=printed.quiet),
+        printing(printed),
+        alive(LINE[0], show=verbose),
+    ):
         result = command(*bound.args, **bound.kwargs)
     if printed.as_json and result is not None:
         sys.stdout.write(f"{as_json(result)}\n")

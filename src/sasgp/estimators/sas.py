@@ -3,6 +3,7 @@
 So they have the evidence log p(X|Z), rows can be added to them, and dimensions can be left out after training.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -16,10 +17,12 @@ from sasgp.estimators.base import kept_until_the_end
 from sasgp.gp import kernels
 from sasgp.models.base import ModelSettings
 from sasgp.models.sas import SASModel
-from sasgp.models.settings import Settings
+from sasgp.models.settings import Settings, documented
 from sasgp.training.loop import Alone
 
-__all__ = ["GPLVM", "SASGP"]
+__all__ = ["GPLVM", "SASGP", "even_batch"]
+
+SAVED = 0.9  # batches become smaller if that leaves at most this share of the work
 
 
 @dataclass(eq=False, repr=False)
@@ -46,7 +49,7 @@ class SASGP(AllRows):
     relevance_ : ndarray [Q]
         How much the decoder uses each dimension: the spread of the latents in it, in lengthscales of the kernel.
     active_set_size_, batch_size_ : int
-        The sizes used; smaller than asked for if the data are few.
+        The sizes used; smaller than asked for if the data are few, or if smaller batches share the rows evenly.
     encoder_noise_ : float
         The `encoder_noise` used, also if "auto" chose it.
     noise_kind_ : str
@@ -125,8 +128,8 @@ class SASGP(AllRows):
             self.batch_size_ = self.active_set_size_ = n_rows
             return
         batch, active = min(int(self.batch_size), n_rows), int(self.active_set_size)
-        self.batch_size_ = batch
         self.active_set_size_ = active if batch == self.batch_size else min(active, (batch + 1) // 2)
+        self.batch_size_ = even_batch(n_rows, batch, self.active_set_size_)
 
     def _model_settings(self, n_rows: int) -> ModelSettings:
         A = None if self.active_set_size is None else self.active_set_size_
@@ -135,14 +138,34 @@ class SASGP(AllRows):
     _SAVED: ClassVar[tuple[str, ...]] = (*AllRows._SAVED, "active_set_size_")
 
 
+def even_batch(n_rows: int, most: int, active: int) -> int:
+    """The size of batches, at most `most`, that share the rows of an epoch evenly.
+
+    The last batch of an epoch is filled up with rows that the epoch has had already: 1437 rows in two batches of 1024
+    are 2048 rows of work. Two batches of 719 teach as much. With many batches in an epoch there is little to save, and
+    they stay as large as asked for. At least a third of a batch is not active.
+    """
+    even = max(math.ceil(n_rows / math.ceil(n_rows / most)), math.ceil(1.5 * active))
+    return even if even < SAVED * most else most
+
+
 @dataclass(eq=False, repr=False)
 class GPLVM(SASGP):
-    """The exact GP-LVM: SASGP with all rows active, trained on log p(X|Z) itself (Eq. 2), and every row a position.
+    __doc__ = (
+        """The exact GP-LVM: all rows are active, and every row is a position.
 
-    Memory grows with the square of the number of rows, and time with its cube, so use it for up to a few thousand rows.
-    Parameters, methods and attributes are those of :class:`SASGP`, except that there is no `active_set_size` and no
-    `batch_size`, and that `latents="point"` is the default.
+    It is trained on log p(X|Z) itself (Eq. 2). Memory grows with the square of the number of rows, and time with its
+    cube, so use it for up to a few thousand rows. Methods are those of :class:`SASGP`, and `latents="point"` is the
+    default.
     """
+        + documented(Settings, without=("active_set_size", "batch_size"))
+        + """
+    Attributes
+    ----------
+    embedding_, history_, kernel_, noise_, relevance_, n_components_, model_, posterior_
+        As for :class:`SASGP`.
+    """
+    )
 
     latents: Literal["bayesian", "point"] = "point"
     active_set_size: None = field(init=False, default=None)

@@ -61,9 +61,9 @@ def progress_bar(description: str, total: int | None, *, show: bool = True, brie
 
 
 @contextmanager
-def alive(description: str) -> Iterator[None]:
+def alive(description: str, *, show: bool = True) -> Iterator[None]:
     """Let the log speak of work while nothing inside of it does, as there is reading and drawing beside training."""
-    if rank_of_process() or _surface() is not _in_lines:
+    if not show or rank_of_process() or _surface() is not _in_lines:
         yield
         return
     lines = _Lines(description, None, SHORTEST)
@@ -211,7 +211,7 @@ class _Text(_Lines):
 
         if self.total:
             done = min(max(round(BAR_WIDTH * self.completed / self.total), 0), BAR_WIDTH)
-            line = f"{'█' * done}{'░' * (BAR_WIDTH - done)}  {line}"
+            line = f"{'━' * done}{'─' * (BAR_WIDTH - done)}  {line}"
         if self._handle is None:
             self._handle = display({"text/plain": line}, raw=True, display_id=True)
         else:
