@@ -5,6 +5,7 @@ import sys
 import tomllib
 from collections.abc import Iterable, Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from packaging.requirements import Requirement
@@ -70,5 +71,5 @@ def _closure(names: Iterable[str]) -> set[str]:
 
 def _size(name: str) -> float:
     """Megabytes of a package's files."""
-    paths = [file.locate() for file in metadata.files(name) or () if file.suffix != ".pyc"]
-    return sum(path.stat().st_size for path in paths if path.is_file()) / 1e6  # type: ignore[union-attr]
+    paths = [Path(str(file.locate())) for file in metadata.files(name) or () if file.suffix != ".pyc"]
+    return sum(path.stat().st_size for path in paths if path.is_file()) / 1e6
