@@ -43,7 +43,7 @@ CELLS = {
 class Watched(NotebookClient):
     """Keeps the messages that text is shown and replaced with."""
 
-    messages: dict[int, list]
+    messages: dict[int, list[tuple[str, str | None, str]]]
 
     def process_message(self, msg, cell, cell_index):
         if msg["msg_type"] in ("display_data", "update_display_data"):

@@ -71,5 +71,5 @@ def _closure(names: Iterable[str]) -> set[str]:
 
 def _size(name: str) -> float:
     """Megabytes of a package's files."""
-    paths = [Path(str(file.locate())) for file in metadata.files(name) or () if file.suffix != ".pyc"]
+    paths = [Path(file.locate()) for file in metadata.files(name) or () if file.suffix != ".pyc"]
     return sum(path.stat().st_size for path in paths if path.is_file()) / 1e6

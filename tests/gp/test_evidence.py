@@ -13,6 +13,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from sasgp import GPLVM, SASGP, plots
+from sasgp.data.blocks import VALUES_AT_ONCE
 from sasgp.errors import InputError
 from sasgp.gp import evidence
 from sasgp.gp import factor as factors
@@ -277,7 +278,7 @@ def test_the_bound_takes_the_memory_of_its_matrices():
     # S, its factor and that of K_UU, [M, M] each, b [M, D], and a block of values, in float64
     gp = problem(50, 3)[0]
     found = evidence.bound(gp, gp.Z[:7])
-    assert found.memory == 8 * (3 * 49 + 7 * 3 + evidence.VALUES_AT_ONCE)
+    assert found.memory == 8 * (3 * 49 + 7 * 3 + VALUES_AT_ONCE)
     assert found.flops == 50 * (4 * 49 + 2 * 7 * 3)
 
 

@@ -181,7 +181,9 @@ class LatentModel(Objective):
         The term is −KL[q(z) ‖ N(0, I)] or log N(z | 0, I). If there is an anchor, the cost of leaving the layout is
         subtracted, and the objective is no longer a bound on the evidence.
         """
-        seen = blurred(X, self.encoder, self.encoder_noise, self.feature_noise, generator)
+        seen = X
+        if self.encoder_noise and self.encoder.amortised:
+            seen = blurred(X, self.encoder_noise, self.feature_noise, generator)
         mu, var = self.encoder(seen, index)
         Z, log_prior = drawn(mu, var, generator)
         if self.missing and self.hides and self.encoder.amortised:
@@ -214,14 +216,12 @@ def drawn(mu: Tensor, var: Tensor | None, generator: torch.Generator) -> tuple[T
     return mu + var.sqrt() * epsilon, -kl_to_prior(mu, var)
 
 
-def blurred(X: Tensor, encoder: Encoder, s: float, noise: Tensor, generator: torch.Generator) -> Tensor:
+def blurred(X: Tensor, s: float, noise: Tensor, generator: torch.Generator) -> Tensor:
     """The encoder's input during training: x + s σ ε, with new noise ε each time. σ² is [1] or [D].
 
     To the decoder, rows that differ by σ ε come from the same z. An encoder that sees such rows does not memorise
     single ones. Averaged over ε, the objective is still a lower bound: that of a randomised encoder.
     """
-    if not (s and encoder.amortised):
-        return X
     epsilon = noise_bytes(X.shape, generator).to(X.device).to(X.dtype)
     return epsilon.mul_(s / NOISE_SD * noise.detach().sqrt()).add_(X)
 
