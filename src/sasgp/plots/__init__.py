@@ -1,4 +1,6 @@
-"""Figures of a fitted model: its latent space and what is decoded there, its predictions, and how it was trained::
+"""Figures of a fitted model: its latent space and what is decoded there, its predictions, and how it was trained.
+
+Some calls::
 
     from sasgp import plots
 
