@@ -103,4 +103,4 @@ print("the same latents:", np.array_equal(again.transform(X_test), models["convo
 
 # %%
 # **What to read next.** ``encoder="conv"`` is a ready-made convolutional encoder, and ``encoder="table"`` has no
-# network at all: :doc:`/guide`. :doc:`plot_kernel` composes a kernel of your own.
+# network at all: :doc:`/settings`. :doc:`plot_kernel` composes a kernel of your own.

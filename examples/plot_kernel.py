@@ -105,5 +105,5 @@ figure.colorbar(shown, label="decoded signal")
 plt.show()
 
 # %%
-# **What to read next.** :doc:`/guide` lists the named kernels. :doc:`plot_encoder` has an encoder of your own, and
+# **What to read next.** :doc:`/kernels-and-encoders` lists the named kernels. :doc:`plot_encoder` has an encoder of your own, and
 # :doc:`plot_motion` lets two latent dimensions find a circle by themselves.
