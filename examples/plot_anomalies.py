@@ -60,9 +60,8 @@ forest = IsolationForest(random_state=0).fit(train)
 alarm = percentile < 1
 print(f"AUROC: sasgp {roc_auc_score(is_fault, -scores):.3f}, ", end="")
 print(f"isolation forest {roc_auc_score(is_fault, -forest.score_samples(new)):.3f}")
-print(
-    f"alarm below the 1st percentile: {alarm[is_fault].mean():.0%} of the faults, {alarm[~is_fault].mean():.1%} of the others"
-)
+caught, false = alarm[is_fault].mean(), alarm[~is_fault].mean()
+print(f"alarm below the 1st percentile: {caught:.0%} of the faults, {false:.1%} of the others")
 
 # %%
 # ``score_features`` is the log density of each cell given the latent of its row. What is strange about a row is what
@@ -105,5 +104,6 @@ for d in np.argsort(-surprise[row])[:3]:
     print(f"{train.columns[d]:16} reads {new.iat[row, d]:8.2f}, expected {mean[d]:8.2f} ± {std[d]:.2f}")
 
 # %%
-# **What to read next.** :doc:`/trust` has anomalies in images, compared with a VAE and others, and calibration. On the
-# command line this page is ``sasgp fit pump.csv --out runs/pump`` and ``sasgp score runs/pump new.csv --top 20``.
+# **What to read next.** :doc:`/trust` has more about unusual rows and calibration, and :doc:`/how-good` compares with a
+# VAE, PCA and others on images. On the command line this page is ``sasgp fit pump.csv --out runs/pump`` and ``sasgp
+# score runs/pump new.csv --top 20``.

@@ -77,7 +77,7 @@ for panel, q, name in zip(axes, maps, ("SASGPClassifier", "the truth", "random f
     shades = sure * (q @ colours) + (1 - sure) * grey
     panel.imshow(shades.reshape(120, 120, 3), origin="lower", extent=(-2.5, 4.5, -3.1, 3.9), interpolation="bilinear")
     for i in range(3):
-        panel.scatter(*X[y == i].T, s=6, color=colours[i], edgecolors="white", linewidths=0.3, label=SPECIES[i])
+        panel.scatter(*X[y == i].T, s=11, color=colours[i], edgecolors="white", linewidths=0.5, label=SPECIES[i])
     panel.set(title=name, xlabel="petal length", xlim=(-2.5, 4.5), ylim=(-3.1, 3.9))
     panel.grid(visible=False)
 axes[0].set_ylabel("petal width")
@@ -104,5 +104,5 @@ axes.legend(loc="upper left")
 plt.show()
 
 # %%
-# **What to read next.** :doc:`/regression` explains how classes become targets, and has MNIST with ten classes.
-# :doc:`plot_regression` predicts numbers.
+# **What to read next.** :doc:`/regression` explains how classes become targets, and :doc:`/how-good-prediction` has
+# MNIST with ten classes. :doc:`plot_regression` predicts numbers.

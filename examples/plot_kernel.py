@@ -6,10 +6,11 @@ Compose a kernel with GPyTorch: forecast a series with trend and seasons, and gi
 """
 
 # %%
-# A monthly series rises, swings with the year, and wobbles over some years, like carbon dioxide on a mountain. It is
-# made up, so that the future is known: 25 years to learn from, and 10 to predict. A kernel says what may happen: here a
-# smooth trend, *plus* a season that may slowly change its shape (periodic *times* smooth), *plus* a wobble. Kernels of
-# your own start from the values they have and work on inputs as they are, so give them sensible values, in years.
+# A series with six values a year rises, swings with the year, and wobbles over some years, like carbon dioxide on a
+# mountain. It is made up, so that the future is known: 25 years to learn from, and 10 to predict. A kernel says what
+# may happen: here a smooth trend, *plus* a season that may slowly change its shape (periodic *times* smooth), *plus* a
+# wobble. Kernels of your own start from the values they have and work on inputs as they are, so give them sensible
+# values, in years.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -19,7 +20,7 @@ from sasgp import SASGP, SASGPRegressor, plots
 
 plt.style.use(plots.STYLE)
 draw = np.random.default_rng(0)
-years = np.arange(0, 35, 1 / 12)
+years = np.arange(0, 35, 1 / 6)
 season = 3.0 * np.cos(2 * np.pi * years) + 1.2 * np.sin(4 * np.pi * years)
 wobble = 0.8 * np.sin(2 * np.pi * years / 3.7) + 0.5 * np.cos(2 * np.pi * years / 2.3)
 series = 340 + 1.3 * years + 0.014 * years**2 + season + wobble + draw.normal(0, 0.3, len(years))
@@ -38,11 +39,11 @@ yearly.period_length, yearly.lengthscale = 1.0, 0.7
 composed = smooth(30.0, 10.0) + ScaleKernel(yearly * smooth(40.0, 1.0)) + smooth(1.0, 0.05)
 
 # %%
-# Both models see the same 300 months. The first has the default kernel, which knows nothing of seasons.
+# Both models see the same 150 values. The first has the default kernel, which knows nothing of seasons.
 
 models = {
-    "default kernel": SASGPRegressor(max_epochs=200, random_state=0),
-    "trend + season + wobble": SASGPRegressor(kernel=composed, max_epochs=200, random_state=0),
+    "default kernel": SASGPRegressor(max_epochs=120, random_state=0),
+    "trend + season + wobble": SASGPRegressor(kernel=composed, max_epochs=120, random_state=0),
 }
 figure, axes = plt.subplots(2, 1, figsize=(8.6, 6.2), sharex=True)
 for panel, (name, model) in zip(axes, models.items(), strict=True):
@@ -79,7 +80,7 @@ apart = phase[:, None] - place
 X = np.exp(2.5 * (np.cos(apart) - 1)) + 0.25 * np.cos(2 * apart + 1) + draw.normal(0, 0.05, apart.shape)
 
 turn = PeriodicKernel()
-turn.period_length, turn.lengthscale = 4.0, 0.5  # the prior of z has a standard deviation of 1
+turn.period_length, turn.lengthscale = 3.0, 0.5  # the prior of z has a standard deviation of 1
 circle = SASGP(
     n_components=1, kernel=ScaleKernel(turn), active_set_size=100, batch_size=300, max_epochs=150, random_state=0
 )
@@ -105,5 +106,5 @@ figure.colorbar(shown, label="decoded signal")
 plt.show()
 
 # %%
-# **What to read next.** :doc:`/kernels-and-encoders` lists the named kernels. :doc:`plot_encoder` has an encoder of your own, and
-# :doc:`plot_motion` lets two latent dimensions find a circle by themselves.
+# **What to read next.** :doc:`/kernels-and-encoders` lists the named kernels. :doc:`plot_encoder` has an encoder of
+# your own, and :doc:`plot_motion` lets two latent dimensions find a circle by themselves.

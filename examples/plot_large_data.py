@@ -7,7 +7,7 @@ will cost.
 """
 
 # %%
-# Everything on this page works in the same way for ten million rows. Here there are 10 000, so that it runs in seconds.
+# Everything on this page works in the same way for ten million rows. Here there are 6000, so that it runs in seconds.
 # The file is written block by block, as you would do from a database: at no time are all rows in memory. Single bytes
 # are enough for pixels, and half precision (``float16``) for most measurements.
 
@@ -25,7 +25,7 @@ plt.style.use(plots.STYLE)
 digits, labels = load_digits(return_X_y=True)
 seen, unseen = np.split(np.random.default_rng(0).permutation(len(digits)), [1500])
 folder = Path(tempfile.mkdtemp())
-n, block = 10_000, 2500
+n, block = 6000, 1500
 file = np.lib.format.open_memmap(folder / "rows.npy", "w+", np.uint8, (n, 64))
 truth = np.empty(n, int)
 for start in range(0, n, block):  # digits, shifted by up to half a pixel, and with other ink
@@ -131,5 +131,5 @@ print(f"one step of {settings['batch_size']} rows takes {1000 * step:.0f} ms on 
 # - **The command line** does all of this: ``sasgp fit rows.npy --out RUN``, ``sasgp fit --resume RUN`` and ``sasgp
 #   update RUN monday.npy``.
 #
-# **What to read next.** :doc:`/large-data` has a million digits, several hosts, and what happens when a disk is full.
-# :doc:`/performance` measures a step against its matrix products.
+# **What to read next.** :doc:`/large-data` has several hosts, and what happens when a disk is full. :doc:`/how-long`
+# has times and memory that were measured, and :doc:`/performance` compares a step with its matrix products.

@@ -22,7 +22,7 @@ plt.style.use(plots.STYLE)
 X, y = make_friedman1(1000, n_features=10, noise=1.0, random_state=0)
 X_train, X_test, y_train, y_test = train_test_split(X, y, train_size=300, random_state=0)
 
-model = SASGPRegressor(random_state=0).fit(X_train, y_train)
+model = SASGPRegressor(max_epochs=250, random_state=0).fit(X_train, y_train)
 mean, low, high = model.predict(X_test, return_interval=0.9)
 
 # %%
@@ -81,5 +81,5 @@ axes.legend(loc="upper left")
 plt.show()
 
 # %%
-# **What to read next.** :doc:`/regression` compares with boosting and exact Gaussian processes on seven tables, and
-# says when boosting is better. :doc:`plot_classification` is about classes.
+# **What to read next.** :doc:`/regression` says how it works and when gradient boosting is better, and
+# :doc:`/how-good-prediction` compares them on seven tables. :doc:`plot_classification` is about classes.

@@ -34,9 +34,12 @@ MODULES = {
         *("evidence-digits", "refine", "positions", "lengthscales", "nearest-rows", "inits", "layout-encoders"),
         *("late-active-sets", "robustness", "two-ranks", "kill-test", "infinite-mnist", "imputation"),
         *("not-at-random", "tables", "tables-settings", "geodesics"),
-        *("regression", "hyperparameters", "neighbours", "classification"),
+        *("regression", "hyperparameters", "neighbours", "classification", "precision", "mutants"),
     ),
-    "benchmarks": ("floor", "autograd", "peers", "scaling", "quality", "decoder", "startup", "scale"),
+    "benchmarks": (
+        *("floor", "autograd", "peers", "scaling", "growth", "quality", "decoder", "inference", "startup", "shares"),
+        *("weight", "scale"),
+    ),
 }
 SEEDS = (0, 1, 2)
 

@@ -1,14 +1,20 @@
-"""What tests share: a seeded generator, so that nothing draws from global state."""
+"""What tests share: a seeded generator, so that nothing draws from global state, and a short start of training."""
 
 import os
 
 import numpy as np
 import pytest
+import starts
 import torch
+
+from sasgp.training import progress
 
 # Matrices here are small, and threads that wait for each other on a busy machine cost tenfold
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # and so for the processes that tests start
+starts.shorten_every_start()
+
+progress.PATIENCE = progress.SHORTEST = 1e6  # seconds: however slow the machine is, no test prints lines of a log
 
 
 def pytest_addoption(parser):
@@ -18,6 +24,13 @@ def pytest_addoption(parser):
 @pytest.fixture
 def rng():
     return torch.Generator().manual_seed(20220607)
+
+
+@pytest.fixture
+def whole_start():
+    """The start that a user's fit has, for a test that says how good a model is."""
+    with starts.whole_start():
+        yield
 
 
 @pytest.fixture(scope="session")

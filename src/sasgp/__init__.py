@@ -10,6 +10,7 @@ Public names are loaded when they are first used, so that importing the package 
 torch.
 """
 
+import gc
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,15 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _ESTIMATORS:
         raise AttributeError(f"module 'sasgp' has no attribute {name!r}")
-    return getattr(import_module("sasgp.estimators"), name)
+    # Importing makes hundreds of thousands of objects, all to stay. The collector would look at them again and again,
+    # and find nothing, for a fifth of the time
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return getattr(import_module("sasgp.estimators"), name)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def __dir__() -> list[str]:

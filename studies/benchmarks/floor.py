@@ -4,13 +4,13 @@ The floor is one matrix product after the other into memory that is there alread
 backward of the encoder (one network for point latents, two for Bayesian ones), K⁻¹X_A, K_RA α, r αᵀ, α αᵀ, W, WᵀP,
 Wᵀ diag(g) W, and the factor and inverse of an A × A matrix. The step is what `fit` does: gathering the batch, encoder
 noise, kernel, objective, gradient, Adam. It can fall below the floor, for the objective has fewer operations: WᵀP
-and Wᵀ diag(g) W are one product there, products with triangular matrices leave their zeros out, and with many features
-the batch's Gram matrix takes the place of the residuals.
+and Wᵀ diag(g) W are one product there, products with triangular matrices leave their zeros out, and with more features
+than active rows there are no residuals. The step in mixed precision is measured against the same floor in float32.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -23,9 +23,12 @@ from studies.tables import of_rows
 
 __all__ = ["Product", "execute", "floor", "products", "table"]
 
-A_SIZES, D_SIZES, B, Q = (100, 400, 800), (64, 784, 3072), 1024, 2
-QUICK_A, QUICK_D = (100, 400), (64, 784)
-EPOCH = 8  # batches in an epoch of the rows: few enough for memory at D = 3072
+LARGE = ((100, 1024), (400, 1024), (800, 1024))  # A, B
+SIZES = {16: ((100, 256), (400, 1024)), 64: ((100, 256), *LARGE), 784: LARGE, 3072: LARGE}  # by D
+QUICK_SIZES = {16: ((100, 256),), 784: ((400, 1024),)}
+Q = 2
+PRECISIONS = {"float32": "step", "mixed": "mixed"}  # and what the record calls such a step
+ROWS = 8 * 1024  # in an epoch: few enough for memory at D = 3072
 
 
 @dataclass(frozen=True)
@@ -100,32 +103,33 @@ def floor(A: int, B: int, D: int, Q: int, networks: int) -> Callable[[], None]:
 
 
 def execute(run: Run) -> dict[str, Any]:
-    """Floor and step at every size."""
+    """Floor and steps at every size."""
     quick = run.settings["quick"]
-    rounds, seconds = (3, 0.05) if quick else (11, 0.5)
-    rows = []
-    for D in QUICK_D if quick else D_SIZES:
-        X = random_rows(EPOCH * B, D)
-        for latents, A in product(("point", "bayesian"), QUICK_A if quick else A_SIZES):
-            sizes = (A, B, D, Q, 1 if latents == "point" else 2)
-            training = trainer(X, latents=latents, active_set_size=A, batch_size=B, n_components=Q)
-            contenders = {"floor": floor(*sizes), "step": one_step(training)}
-            title = f"floor  {latents} A={A} D={D}"
-            found = interleaved(contenders, rounds=rounds, seconds=seconds, title=title)
-            rows.append(
-                {
-                    "latents": latents,
-                    "A": A,
-                    "B": B,
-                    "D": D,
-                    "Q": Q,
-                    "GFLOP": flops(*sizes) / 1e9,
-                    "floor, ms": spread([1e3 * s for s in found["floor"]]),
-                    "step, ms": spread([1e3 * s for s in found["step"]]),
-                    "step / floor": compared(found, "step", "floor"),
-                }
-            )
-    return {"rows": rows}
+    rounds, seconds = (3, 0.05) if quick else (11, 0.2)
+    return {
+        "rows": [
+            _measured(random_rows(ROWS, D), latents, A, B, rounds, seconds)
+            for D, sizes in (QUICK_SIZES if quick else SIZES).items()
+            for latents in ("point", "bayesian")
+            for A, B in sizes
+        ]
+    }
+
+
+def _measured(X: Any, latents: str, A: int, B: int, rounds: int, seconds: float) -> dict[str, Any]:
+    D = X.shape[1]
+    sizes = (A, B, D, Q, 1 if latents == "point" else 2)
+    asked: dict[str, Any] = {"latents": latents, "active_set_size": A, "batch_size": B, "n_components": Q}
+    steps = {name: one_step(trainer(X, **asked, precision=kind)) for kind, name in PRECISIONS.items()}
+    title = f"floor  {latents} A={A} B={B} D={D}"
+    found = interleaved({"floor": floor(*sizes), **steps}, rounds=rounds, seconds=seconds, title=title)
+    return {
+        "latents": latents,
+        **dict(zip(("A", "B", "D", "Q"), sizes, strict=False)),
+        "GFLOP": flops(*sizes) / 1e9,
+        **{f"{name}, ms": spread([1e3 * s for s in found[name]]) for name in found},
+        **{f"{name} / floor": compared(found, name, "floor") for name in steps},
+    }
 
 
 def table(records: Sequence[Record]) -> str:
@@ -134,10 +138,9 @@ def table(records: Sequence[Record]) -> str:
     return of_rows(
         [
             {
-                **{name: row[name] for name in ("latents", "A", "D", "GFLOP")},
-                "floor, ms": row["floor, ms"]["median"],
-                "step, ms": row["step, ms"]["median"],
-                "step / floor (quartiles)": row["step / floor"],
+                **{name: row[name] for name in ("latents", "D", "A", "B", "GFLOP")},
+                **{f"{name}, ms": row[f"{name}, ms"]["median"] for name in ("floor", *PRECISIONS.values())},
+                **{f"{name} / floor (quartiles)": row[f"{name} / floor"] for name in PRECISIONS.values()},
                 "floor, GFLOP/s": 1e3 * row["GFLOP"] / row["floor, ms"]["median"],
             }
             for row in result["rows"]

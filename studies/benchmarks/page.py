@@ -23,32 +23,42 @@ NAVY, BLUE, GREEN, ROSE = PALETTE[0], PALETTE[1], PALETTE[2], PALETTE[4]
 
 
 def floor(result: dict[str, Any]) -> Figure:
-    """Step against floor, a bar for every size, and how far its quartiles go."""
+    """Step against floor, a bar for every size with its quartiles, and a diamond for mixed precision."""
     rows = result["rows"]
     widths = sorted({row["D"] for row in rows})
-    figure = Figure(figsize=(9, 3), layout="constrained")
-    for axes, D in zip(figure.subplots(1, len(widths), sharey=True, squeeze=False)[0], widths, strict=True):
+    shown = {D: [row for row in rows if row["D"] == D and row["latents"] == "point"] for D in widths}
+    figure = Figure(figsize=(11, 3.2), layout="constrained")
+    ratios: dict[str, Any] = {"width_ratios": [len(part) for part in shown.values()]}
+    for axes, D in zip(figure.subplots(1, len(widths), sharey=True, squeeze=False, **ratios)[0], widths, strict=True):
         for shift, latents, colour in ((-0.2, "point", BLUE), (0.2, "bayesian", NAVY)):
             part = [row for row in rows if row["D"] == D and row["latents"] == latents]
-            ratios = [row["step / floor"] for row in part]
-            medians = [ratio["median"] for ratio in ratios]
-            low, high = zip(*(ratio["quartiles"] for ratio in ratios), strict=True)
-            errors = [
-                [m - x for m, x in zip(medians, low, strict=True)],
-                [x - m for m, x in zip(medians, high, strict=True)],
-            ]
             x = [i + shift for i in range(len(part))]
-            axes.bar(x, medians, 0.36, yerr=errors, color=colour, label=latents, error_kw={"ecolor": INK, "lw": 0.8})
-            for place, median, top in zip(x, medians, high, strict=True):
-                axes.text(place, top + 0.03, f"{median:.2f}", ha="center", color=INK, fontsize=8)
+            _bars(axes, x, [row["step / floor"] for row in part], colour, latents)
+            mixed = [row["mixed / floor"]["median"] for row in part]
+            label = "mixed precision" if latents == "point" else None
+            axes.plot(x, mixed, "D", color=ROSE, mec="white", ms=5, label=label)
         axes.axhline(1, color=INK, lw=0.8)
-        axes.set_xticks(range(len(part)), [f"A = {row['A']}" for row in part])
+        ticks = [f"A = {row['A']}" + (f"\nB = {row['B']}" if row["B"] != 1024 else "") for row in shown[D]]
+        axes.set_xticks(range(len(ticks)), ticks)
         axes.set_title(f"D = {D}", color=INK, fontsize=10)
         plain(axes)
-    figure.axes[0].set_ylabel("time of a step / its matrix products")
+    figure.axes[0].set_ylabel("time of a step / its float32 products")
     handles, names = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, names, frameon=False, fontsize=8, labelcolor=INK, loc="outside right upper")
     return figure
+
+
+def _bars(axes: Axes, x: list[float], ratios: list[dict[str, Any]], colour: str, label: str) -> None:
+    """Bars of medians with their quartiles and numbers."""
+    medians = [ratio["median"] for ratio in ratios]
+    low, high = zip(*(ratio["quartiles"] for ratio in ratios), strict=True)
+    errors = [
+        [m - x for m, x in zip(medians, low, strict=True)],
+        [x - m for m, x in zip(medians, high, strict=True)],
+    ]
+    axes.bar(x, medians, 0.36, yerr=errors, color=colour, label=label, error_kw={"ecolor": INK, "lw": 0.8})
+    for place, median, top in zip(x, medians, high, strict=True):
+        axes.text(place, top + 0.03, f"{median:.2f}", ha="center", color=INK, fontsize=8)
 
 
 def scaling(result: dict[str, Any]) -> Figure:

@@ -13,6 +13,7 @@ from sasgp.data.rows import ArrayRows
 from sasgp.models.base import ModelSettings
 from sasgp.models.build import build
 from sasgp.models.encoders import Network
+from sasgp.models.precision import auto_precision
 from sasgp.models.sas import SASModel
 from sasgp.training.initialise import Start, measure, start_decoder
 from sasgp.training.loop import Ranks, Training, generator
@@ -47,6 +48,7 @@ def trainer(array: Any, *, ranks: Ranks | None = None, **settings: Any) -> Train
     rows = ArrayRows(array, torch.float32, torch.device("cpu"))
     some = ArrayRows(np.asarray(array[:1000]), torch.float32, torch.device("cpu"))
     D, Q, B = array.shape[1], int(model.n_components), model.batch_size
+    chosen = auto_precision("network", torch.float32, D, torch.device("cpu"))
     shape = ModelSettings(
         kind=SASModel,
         latents=model.latents,
@@ -56,6 +58,7 @@ def trainer(array: Any, *, ranks: Ranks | None = None, **settings: Any) -> Train
         **EARLIER,
         n_rows=len(rows),
         active_set_size=model.active_set_size,
+        precision=chosen if model.precision == "auto" else model.precision,
     )
     start = Start(Q, "pca", layout_weight=0.0, by_feature=False, own_kernel=False, batch_size=B, seed=0)
     decoder = build(shape, D, Q)

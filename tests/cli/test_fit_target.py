@@ -1,15 +1,13 @@
 """`sasgp fit --target`, `predict` and `explain`: regressions and classifications, from a table to predictions."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from processes import Process
 from scipy.stats import norm
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.metrics import log_loss, r2_score
@@ -244,23 +242,20 @@ from sasgp import cli
 from sasgp.training import regression
 from sasgp.training.checkpoint import Checkpointer
 regression.SHARP_STEPS = 5
-if sys.argv[1] == "killed":
-    save = Checkpointer.save
-    def killed(self, *arguments, **more):
-        save(self, *arguments, **more)
-        os.kill(os.getpid(), 9)
-    Checkpointer.save = killed
-sys.exit(cli.main(sys.argv[2:]))
+save = Checkpointer.save
+def killed(self, *arguments, **more):
+    save(self, *arguments, **more)
+    os.kill(os.getpid(), 9)
+Checkpointer.save = killed
+sys.exit(cli.main(sys.argv[1:]))
 """
 
 
 def test_a_killed_fit_goes_on_to_the_same_model(market, here, sasgp, error, undrawn):
     command = ["fit", f"{market}/houses.csv", "--target", "price", "--active-set-size", "20", "--max-epochs", "3"]
-    environment = os.environ | {"PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, "killed", *command, "--out", "run"], env=environment, check=False
-    )
-    assert done.returncode == -signal.SIGKILL
+    process = Process("-c", KILLED, *command, "--out", "run")
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
     assert [file.name for file in Path("run").iterdir()] == ["unfinished"]
     assert "is not finished" in error("predict", "run", market / "new.csv", "--out", "p.csv")
     assert "target: 'price' in the run, 'type' now" in error("fit", "--resume", "run", "--target", "type")

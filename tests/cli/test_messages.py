@@ -1,7 +1,5 @@
 """The library's messages name arguments; the command line turns them into options of the command that was typed."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -64,10 +62,9 @@ def test_the_user_reads_options(here, error):
     assert "error: --test-fraction must leave at least 2 rows to train on." in error(*tokens, "0.9")
 
 
-def test_the_library_mentions_no_option():
+def test_the_library_mentions_no_option(sasgp):
     """Below the command line, the words of an option are in no message and in no docstring."""
-    command = [sys.executable, "-m", "sasgp", "fit", "--help"]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    text = sasgp("fit", "--help")
     options = {word for word in text.split() if word.startswith("--")} | {"--refine", "--json", "--std"}
     assert "--labels" in options
     usage = ("sasgp ", "torchrun ", "python ")  # a line that shows a command

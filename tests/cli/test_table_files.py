@@ -138,8 +138,14 @@ def test_score_of_an_array_and_without_the_training_data(home, birds, sasgp, err
 
 def test_update_takes_more_of_the_table(birds, sasgp, tmp_path):
     sasgp("fit", birds / "birds.csv", "--labels", "species", "--out", tmp_path / "run", *FAST)
+    sasgp("embed", tmp_path / "run", birds / "new.csv", "--out", tmp_path / "new.csv")
+    before, new = (pl.read_csv(tmp_path / name) for name in ("run/embedding.csv", "new.csv"))
     sasgp("update", tmp_path / "run", birds / "new.csv", "--labels", "species")
-    assert len(pl.read_csv(tmp_path / "run" / "embedding.csv")) == N + 20
+    after = pl.read_csv(tmp_path / "run" / "embedding.csv")
+    # The encoder is the same: old rows stay where they are, and new ones follow where `embed` puts them
+    assert after[:N].equals(before)
+    np.testing.assert_allclose(after[N:].select("z0", "z1"), new.select("z0", "z1"), atol=1e-5)
+    assert after[N:]["label"].to_list() == pl.read_csv(birds / "new.csv")["species"].to_list()
 
 
 def test_a_large_parquet_file_stays_on_disk(sasgp, tmp_path, monkeypatch):

@@ -107,9 +107,12 @@ def test_rows_with_holes_have_a_geometry():
     X = rows()
     X[np.random.default_rng(0).random(X.shape) < 0.2] = np.nan
     model = SASGP(**FAST).fit(X)
-    Z = model.embedding_
-    assert (np.linalg.eigvalsh(model.metric(Z)) > 0).all()
-    assert np.isfinite(model.length(model.geodesic(Z[0], Z[1])))
+    Z, h = model.embedding_, 1e-5
+    J = np.stack([(model.predict(Z + h * e) - model.predict(Z - h * e)) / (2 * h) for e in np.eye(2)], 2)  # [M, D, Q]
+    left = model.metric(Z) - J.swapaxes(1, 2) @ J  # the uncertainty's part
+    assert (np.linalg.eigvalsh(left) > 0).all()
+    straight = np.linspace(Z[0], Z[1], 50)
+    assert 0 < model.length(model.geodesic(Z[0], Z[1], n=50)) <= 1.001 * model.length(straight)
 
 
 def test_a_table_has_the_geometry_of_its_scores(mixed):

@@ -37,7 +37,7 @@ def curve():
     return X[:200], y[:200], X[200:], y[200:]
 
 
-@parametrize_with_checks([SASGPRegressor(**QUICK), SASGPClassifier(**QUICK)])
+@parametrize_with_checks([SASGPRegressor(max_epochs=1, random_state=0), SASGPClassifier(max_epochs=1, random_state=0)])
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
 

@@ -10,7 +10,7 @@ from mutation import generator, walls
 
 from sasgp import cli
 
-FEW = 4
+FEW = 2
 PIECES = [
     *(
         "a",

@@ -13,6 +13,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from sasgp import GPLVM, SASGP, plots
+from sasgp.data.blocks import VALUES_AT_ONCE
 from sasgp.errors import InputError
 from sasgp.gp import evidence
 from sasgp.gp import factor as factors
@@ -261,6 +262,24 @@ def test_operations_are_known_before(panel, monkeypatch):
     assert 0.95 < shares[-1] < 1.05
     evidence.unbiased(gp, 50, 5, seeded(0), update=shares.append)
     assert 0.9 < shares[-1] < 1.1
+
+
+def test_operations_are_those_of_a_factor_made_row_by_row(monkeypatch):
+    # The row with a rows before it: a² for the solve, 2 a for its own pivot; L⁻¹ X takes n² D in all. Of another row:
+    # n² for the solve, 2 n D for the product. n = 20, D = 3, m = 5: 19·20·39/6 + 19·20 + 400·3 + 5·20·(20 + 6)
+    monkeypatch.setattr(factors, "PANEL", 1)
+    gp = problem(60, 3)[0]
+    assert factors.operations(gp, 20) == 2470 + 380 + 1200
+    assert factors.operations(gp, 20, 5) == 2470 + 380 + 1200 + 2600
+    assert factors.operations(gp, 58, 5) - factors.operations(gp, 58) == 2 * 58 * (58 + 6), "only two rows are left"
+
+
+def test_the_bound_takes_the_memory_of_its_matrices():
+    # S, its factor and that of K_UU, [M, M] each, b [M, D], and a block of values, in float64
+    gp = problem(50, 3)[0]
+    found = evidence.bound(gp, gp.Z[:7])
+    assert found.memory == 8 * (3 * 49 + 7 * 3 + VALUES_AT_ONCE)
+    assert found.flops == 50 * (4 * 49 + 2 * 7 * 3)
 
 
 def test_a_factor_stays_within_the_memory_that_was_announced(monkeypatch):

@@ -20,6 +20,7 @@ from oracles import assert_close
 
 from sasgp.errors import InputError
 from sasgp.gp.geometry import derivatives as calculus
+from sasgp.gp.geometry import paths
 from sasgp.gp.geometry.graph import Graph
 from sasgp.gp.geometry.metric import Geometry
 from sasgp.gp.geometry.paths import geodesics
@@ -389,3 +390,37 @@ def test_a_path_has_its_ends_and_equal_steps(ring):
     still = geodesics(geometry, graph, i, i, 10)
     assert_close(still, i[:, None].expand(3, 10, 2), 1e-12)
     assert_close(geometry.length(still), torch.zeros(3), 1e-12)
+
+
+def test_mixed_derivatives_of_all_pairs_are_those_of_each(rng):
+    kernel = KERNELS["rbf-ard"]().double()
+    Z, W = (torch.randn(n, Q, generator=rng, dtype=DOUBLE) for n in (4, 5))
+    found = calculus.derivatives(kernel, Z[:, None], W, mixed=True).mixed
+    for i in range(4):
+        for j in range(5):
+            assert_close(found[i, j], calculus.derivatives(kernel, Z[i : i + 1], W[j : j + 1], mixed=True).mixed[0])
+
+
+class Measured:
+    """Straight lines are 1 long, a path that was moved .9, and what is left of it with fewer points 1.1."""
+
+    units = torch.ones(2)
+
+    def __init__(self):
+        self.lengths = iter((1.0, 0.9, 1.1))
+
+    def segments(self, a, b):
+        return (a - b).norm(dim=1)
+
+    def length(self, paths):
+        return torch.full((len(paths),), next(self.lengths))
+
+
+@pytest.mark.parametrize(("n", "is_straight"), [(paths.GUARDED, True), (paths.GUARDED - 1, False)])
+def test_many_points_of_a_path_are_not_longer_than_the_straight_line(monkeypatch, n, is_straight):
+    # Between few points the straight lines may be longer than the path that they lie on, so that nothing follows
+    monkeypatch.setattr(paths, "relax", lambda geometry, path: path)
+    bent = torch.tensor([[0.0, 0.0], [1.0, 1.0], [2.0, 0.0]])
+    found = paths._shortest(Measured(), [bent], 33, n)[0]
+    assert torch.equal(found[[0, -1]], bent[[0, -1]])
+    assert (found[:, 1].abs().max() < 1e-6) == is_straight

@@ -73,3 +73,11 @@ def test_jitter_is_relative_to_the_diagonal():
     K = torch.outer(a, a) - 1e-12 * torch.eye(4, dtype=torch.float64)
     for c in (1e-12, 1e12):
         assert_close(linalg.cholesky(c * K), c**0.5 * linalg.cholesky(K), 1e-6)
+
+
+def test_what_counts_as_rounding_is_relative_to_the_largest_variance():
+    # 1/√(c v) = 1/√v / √c, and 0 stays 0
+    v = torch.tensor([4.0, 1.0, 1e-3, 1e-9], dtype=torch.float64)
+    expected = torch.tensor([0.5, 1.0, 1e-3**-0.5, 0.0], dtype=torch.float64)
+    for c in (1e-12, 1.0, 1e12):
+        assert_close(linalg.inverse_root(c * v), expected / c**0.5, 1e-12)

@@ -10,7 +10,7 @@ from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKern
 from oracles import OUTSIDE, assert_close
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
-from torch.distributions import Independent, Normal
+from torch.distributions import Independent, MultivariateNormal, Normal
 
 from sasgp.errors import InputError
 from sasgp.gp import nearest, neighbours
@@ -261,3 +261,16 @@ def test_a_row_is_left_out_of_its_own_nearest_rows():
     # Where many coincide, the search may miss the row itself: any other is left out then
     near = torch.tensor([[0, 1, 2], [4, 5, 6]])
     assert nearest.without_itself(near, torch.tensor([1, 9])).tolist() == [[0, 2], [5, 6]]
+
+
+def test_the_density_given_other_rows_is_that_of_the_joint_gaussian(data):
+    # log p(y | y_k) = log p(y, y_k) − log p(y_k), for each query and the 4 rows that it is given
+    Z, X, Z_new, X_new = data
+    kernel, noise, given = ard(), torch.tensor(NOISE, dtype=DOUBLE), torch.arange(4 * M).view(M, 4) % N
+    found = nearest.log_density_given(kernel, noise, Z_new, X_new, Z[given], X[given])
+    for i in range(M):
+        at, y = torch.cat([Z[given[i]], Z_new[i : i + 1]]), torch.cat([X[given[i]], X_new[i : i + 1]])
+        S = torch.as_tensor(covariance(at.numpy(), at.numpy())) + NOISE * torch.eye(5, dtype=DOUBLE)
+        joint = MultivariateNormal(torch.zeros(5, dtype=DOUBLE), S).log_prob(y.T).sum()
+        rest = MultivariateNormal(torch.zeros(4, dtype=DOUBLE), S[:4, :4]).log_prob(y[:4].T).sum()
+        assert_close(found[i], joint - rest, 1e-9)

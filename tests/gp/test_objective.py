@@ -13,7 +13,7 @@ from sklearn.gaussian_process import kernels as sk
 from torch.autograd import gradcheck
 
 from sasgp.gp.linalg import JITTERS, NotPositiveDefiniteError, cholesky, inverse
-from sasgp.gp.objective import _by_gram, sas_estimate
+from sasgp.gp.objective import _without_residuals, sas_estimate
 from sasgp.models.encoders import Table
 from sasgp.models.sas import SASModel
 
@@ -160,13 +160,14 @@ def test_float64_at_the_usual_size(lengthscale, rng):
         assert relative_error(ours[part], expected) < 1e-9, part
 
 
-# ---- the Gram matrix in the place of the residuals ----
+# ---- products of the rows in the place of the residuals ----
 
 
+@pytest.mark.parametrize("by_gram", [True, False])
 @pytest.mark.parametrize(("A", "B"), [(3, 6), (5, 5), (1, 5), (70, 90)])
-def test_gram_form_is_the_same_function(A, B, rng, monkeypatch):
-    # Without a gradient in X, D = 400 features are beyond the point from which the Gram matrix is less work
-    D, N = 400, 1000
+def test_the_form_without_residuals_is_the_same_function(A, B, by_gram, rng, monkeypatch):
+    # Without a gradient in X, more features than active rows go without residuals, and from A + B on by the Gram matrix
+    D, N = A + B if by_gram else A + 1, 1000
     X, (K_BA, k_RR) = draw(rng, B, D), kernel_parts(KERNELS["rbf"]().double(), draw(rng, B, 2), A)
     arguments = (X, K_BA, k_RR, torch.tensor(0.3, dtype=DOUBLE), N if B > A else A)
     truth = gradients(oracles.autograd_estimate, *arguments, in_X=False)
@@ -177,12 +178,13 @@ def test_gram_form_is_the_same_function(A, B, rng, monkeypatch):
             assert_close(ours[part], expected, 1e-10)
 
 
-# σ² over the amplitude, and the relative error of the gradient in Z. Measured: 7e-5, 3e-4, 2e-3 from the Gram matrix,
-# 3e-5, 2e-4, 2e-3 from the residuals
+# σ² over the amplitude, and the relative error of the gradient in Z. Measured: 2e-5, 2e-4, 1e-3 from the Gram matrix,
+# 1e-5, 9e-5, 5e-4 from U and from the residuals
+@pytest.mark.parametrize("D", [1500, 600])  # from the Gram matrix, and from U
 @pytest.mark.parametrize(("noise", "bound"), [(0.1, 3e-4), (0.01, 1e-3), (0.001, 1e-2)])
-def test_gram_form_in_float32(noise, bound, rng):
+def test_the_form_without_residuals_in_float32(noise, bound, D, rng):
     # e = ‖x‖² − …, a difference, where residuals are a small part of the data
-    A, B, D, N, lengthscale = 200, 512, 1500, 60_000, 0.3
+    A, B, N, lengthscale = 200, 512, 60_000, 0.3
     Z = draw(rng, B, 2)
     K = torch.exp(-0.5 * torch.cdist(Z, Z).square() / lengthscale**2)
     root = torch.linalg.cholesky(K + 1e-8 * torch.eye(B))
@@ -197,12 +199,13 @@ def test_gram_form_in_float32(noise, bound, rng):
     assert relative_error(gradient_in_Z(torch.float32), gradient_in_Z(DOUBLE)) <= bound
 
 
-def test_residuals_far_below_the_data_are_not_taken_from_the_gram_matrix(rng):
+@pytest.mark.parametrize("D", [2000, 15])
+def test_residuals_far_below_the_data_are_not_taken_from_a_difference(D, rng):
     # Rows that are all but the same: e is 1e-8 of ‖x‖², and in float32 the difference would be nothing but rounding
-    A, B, D = 4, 12, 2000
+    A, B = 4, 12
     X, K_BA, noise = (1 + 1e-4 * draw(rng, B, D)).float(), torch.full((B, A), 4.0), torch.tensor(1e-4)
     L_inv = inverse(cholesky(K_BA[:A] + noise * torch.eye(A)))
-    assert _by_gram(X, K_BA[A:] @ L_inv.T, L_inv) is None
+    assert _without_residuals(X, K_BA[A:] @ L_inv.T, L_inv) is None
     # float32 leaves 3e-4 of the value by the residuals, too, through the factor of a matrix of condition 1e5
     arguments = (X, K_BA, torch.full((B - A,), 4.0), noise)
     truth = oracles.autograd_estimate(*(t.double() for t in arguments), 100)

@@ -6,6 +6,8 @@ import pytest
 import torch
 from estimator_checks import CheckedBayesianGPLVM, CheckedVAE
 from oracles import TOLERANCE, assert_close, gram, log_marginal, rbf, relative_error
+from scipy.special import logsumexp
+from scipy.stats import norm
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -14,6 +16,8 @@ from torch.distributions import Independent, MultivariateNormal, Normal, kl_dive
 
 from sasgp import SASGP, VAE, BayesianGPLVM, cli
 from sasgp.errors import InputError
+from sasgp.estimators.validation import seed_of
+from sasgp.explorer.packing import unpack
 from sasgp.gp import kernels
 from sasgp.gp.row_sums import condition as given_rows
 from sasgp.metrics import knn_accuracy, rmse
@@ -21,6 +25,7 @@ from sasgp.models.encoders import Network, Table
 from sasgp.models.inducing import InducingModel, inducing_bound
 from sasgp.models.vae import Perceptron, VAEModel
 from sasgp.training import checkpoint
+from sasgp.training.loop import generator
 
 N, D, Q, NOISE = 12, 3, 2, 0.3
 BASELINES = [BayesianGPLVM, VAE]
@@ -366,19 +371,46 @@ def test_everything_that_a_decoder_does(model, digits, tmp_path):
     np.testing.assert_array_equal(model.inverse_transform(Z), mean)
     density = Normal(torch.as_tensor(mean), torch.as_tensor(deviation)).log_prob(torch.as_tensor(X)).sum(1)
     np.testing.assert_allclose(model.score_samples(X, n_samples=0), density, rtol=1e-3, atol=1e-2)
-    # log p(x) ≥ what one place explains; the integral is over all
-    assert np.isfinite(model.score_samples(X)).all()
+    # log p(x) = log ∫ p(x|z) p(z) dz, on a grid of z
+    axis = np.linspace(-4, 4, 161)
+    grid = np.stack(np.meshgrid(axis, axis), -1).reshape(-1, 2)
+    cell = 2 * np.log(axis[1] - axis[0]) - 0.5 * np.square(grid).sum(1) - np.log(2 * np.pi)
+    m, sd = (part.astype(np.float64) for part in model.predict(grid, return_std=True))
+    integral = [logsumexp(norm.logpdf(x, m, sd).sum(1) + cell) for x in X[:5].astype(np.float64)]
+    np.testing.assert_allclose(model.score_samples(X[:5], n_samples=2000, random_state=0), integral, atol=0.1)
     refined = model.transform(X, refine=8)
     before, after = (model.posterior_.log_density(*map(torch.as_tensor, (X, z))) for z in (Z, refined))
     prior = [-0.5 * torch.as_tensor(z).square().sum(1) for z in (Z, refined)]
     assert (after + prior[1] >= before + prior[0] - 1e-3).all()
-    assert model.sample(5, random_state=0).shape == (5, 64)
-    assert model.posterior_samples(X, 2, random_state=0).shape == (2, 40, 2)
-    assert np.isfinite(model.sample(3, noise=False)).all()
     page = model.explorer(X, image_shape=(8, 8))
     page.save(tmp_path / "page.html")
     assert (tmp_path / "page.html").stat().st_size > 10_000
-    assert model.explorer().content["observed"]["X"] is not None
+    shown = page.content["observed"]["X"]  # in 256 shades
+    np.testing.assert_allclose(shown["low"] + shown["step"] * unpack(shown), X, atol=0.6 * shown["step"])
+    np.testing.assert_allclose(unpack(model.explorer().content["Z"]), model.embedding_, atol=1e-6)
+
+
+def test_samples_have_the_moments_that_they_are_said_to_have(model, digits):
+    X = digits[0][:40]
+    Z, std = model.transform(X, return_std=True)
+    draws = model.posterior_samples(X, 2000, random_state=0)
+    assert np.abs((draws.mean(0) - Z) / std).max() < 5 / np.sqrt(2000)
+    np.testing.assert_allclose(draws.std(0), std, rtol=0.1)
+    # A row is a draw at z ~ N(0, I): (x − m(z)) / sd(z) has variance 1. Without noise, a Gaussian process has sd² − σ²
+    white, smooth = [], []
+    for seed in range(60):
+        z = torch.randn(20, 2, generator=generator(seed_of(seed), "sample"))
+        m, sd = model.predict(z.numpy(), return_std=True)
+        white.append((model.sample(20, random_state=seed) - m) / sd)
+        deviation = np.sqrt(np.maximum(sd**2 - model.noise_, 0))
+        smooth.append([model.sample(20, noise=False, random_state=seed) - m, deviation])
+    assert np.mean(white) == pytest.approx(0, abs=0.03)
+    assert np.square(white).mean() == pytest.approx(1, abs=0.06)
+    apart, sd = np.moveaxis(np.array(smooth), 1, 0)
+    if isinstance(model, VAE):
+        assert np.abs(apart).max() < 1e-6  # a network is one function
+    else:
+        assert np.square(apart / sd).mean() == pytest.approx(1, abs=0.1)
 
 
 def test_what_is_loaded_is_what_was_saved(model, digits, tmp_path):

@@ -1,6 +1,7 @@
 """The loop on a three-line quadratic: it knows no Gaussian process, and neither does this file."""
 
 import math
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from memory import Memory
 from torch import nn
 
-from sasgp.training.loop import DivergedError, batches, generator, one_cycle, train
+from sasgp.training.loop import Adam, DivergedError, batches, generator, one_cycle, train
 
 
 class Quadratic(nn.Module):
@@ -238,3 +239,27 @@ def test_training_without_one_good_step_is_an_error(X):
 
     with pytest.raises(DivergedError, match="in any of its 3 steps"):  # too few for a return to an earlier state
         run(X, Bad(3), batch_size=23, max_epochs=3)
+
+
+def test_our_adam_is_torchs():
+    # Only what marks its methods for torch.compile is gone: the same bits, and a state that the other can go on from
+    def steps(optimiser, parameter, n):
+        for _ in range(n):
+            optimiser.zero_grad()
+            (parameter - torch.tensor([1.0, -2.0])).square().sum().backward()
+            optimiser.step()
+
+    def start(kind):
+        parameter = nn.Parameter(torch.tensor([0.3, 0.7]))
+        return kind([{"params": [parameter], "lr": 0.1}], fused=True), parameter
+
+    (ours, p), (theirs, q) = start(Adam), start(torch.optim.Adam)
+    steps(ours, p, 3)
+    steps(theirs, q, 3)
+    assert torch.equal(p, q)
+    theirs.load_state_dict(deepcopy(ours.state_dict()))
+    ours.load_state_dict(deepcopy(theirs.state_dict()))
+    steps(ours, p, 2)
+    steps(theirs, q, 2)
+    assert torch.equal(p, q)
+    assert not p.grad.requires_grad

@@ -40,6 +40,24 @@ def test_memory_goes_back_afterwards():
     assert inside - resident() > 50_000_000
 
 
+def test_thresholds_are_those_of_glibc_afterwards(monkeypatch):
+    # glibc's own: blocks of up to 32 MiB come from the heap, and twice as much may stay free at its end
+    said = []
+
+    class Library:
+        def mallopt(self, parameter, value):
+            said.append((parameter, value))
+            return parameter != -3 or value <= 32 << 20  # as older versions do
+
+        def malloc_trim(self, pad):
+            said.append(("trim", pad))
+
+    monkeypatch.setattr(malloc, "_glibc", Library)
+    with malloc.keep_freed_memory():
+        assert said == [(-3, 1 << 30), (-3, 32 << 20), (-1, 1 << 30)]
+    assert said[3:] == [(-3, 32 << 20), (-1, 64 << 20), ("trim", 0)]
+
+
 def test_elsewhere_it_does_nothing(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     malloc._glibc.cache_clear()

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import torch
 from gpytorch.constraints import GreaterThan, Positive
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from memory import Memory
+from processes import Process, wait_for
 from torch import nn
 
 from sasgp import SASGP, cli
@@ -467,20 +469,12 @@ def file(tmp_path_factory):
 
 
 def fit(*tokens, **environment):
-    command = [sys.executable, "-m", "sasgp", "fit", *map(str, tokens)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"} | environment
-    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-
-
-def wait_for(path, process, seconds=60):
-    start = time.monotonic()
-    while not path.exists():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() - start < seconds
-        time.sleep(0.02)
+    return Process("-m", "sasgp", "fit", *tokens, **environment)
 
 
 SMALL = ("--batch-size", 64, "--active-set-size", 20, "--encoder", "table", "--support-size", 50)
+EPOCHS = 200  # a second or two: time to be killed in
+LONG = ("--max-epochs", EPOCHS, *SMALL)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -534,21 +528,31 @@ def test_ctrl_c_in_python_tells_the_resume_argument(data, tmp_path):
 # ---------------------------------------------------------------------------------------------------- kill -9
 
 
-def test_kill_9_at_random_moments_changes_no_bit(file, tmp_path):
-    import random
+@pytest.fixture(scope="module")
+def whole(file, tmp_path_factory):
+    """A run that nothing interrupted."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    assert cli.main(["fit", str(file), "--out", str(run), *map(str, LONG)]) == 0
+    return run
 
+
+def assert_same_run(run, other):
+    """Two folders hold the same files, and the same model to the bit."""
+    assert {file.name for file in run.iterdir()} == {file.name for file in other.iterdir()}
+    assert (run / "embedding.csv").read_bytes() == (other / "embedding.csv").read_bytes()
+    tensors, others = (storage.read(folder / "model.safetensors")[1] for folder in (run, other))
+    assert tensors.keys() == others.keys()
+    assert all(torch.equal(tensor, others[name]) for name, tensor in tensors.items())
+
+
+def test_kill_9_at_random_moments_changes_no_bit(file, whole, tmp_path):
     draw = random.Random(0)
-    options = ("--max-epochs", 400, *SMALL)
-    process = fit(file, "--out", tmp_path / "whole", *options)
-    process.communicate(timeout=120)
-    assert process.returncode == 0
     run, kills = tmp_path / "run", 0
-    process = fit(file, "--out", run, *options)
-    wait_for(run / "unfinished" / "run.json", process)
-    while kills < 5:
+    path = run / "unfinished" / "checkpoint.pt"
+    process = fit(file, "--out", run, *LONG)
+    while kills < 3:
         # A little after training has begun, or gone on: a checkpoint newer than this process
         before = time.time()
-        path = run / "unfinished" / "checkpoint.pt"
         while process.poll() is None and not (path.exists() and path.stat().st_mtime > before):
             time.sleep(0.005)
         time.sleep(draw.uniform(0, 0.1))
@@ -559,15 +563,10 @@ def test_kill_9_at_random_moments_changes_no_bit(file, tmp_path):
         kills += 1
         assert checkpoint.read(path)
         process = fit("--resume", run)
-    err = process.communicate(timeout=120)[1]
+    err = process.communicate()[1]
     assert process.returncode == 0, err
-    assert kills == 5
-    assert {f.name for f in run.iterdir()} == {f.name for f in (tmp_path / "whole").iterdir()}
-    for name in ("embedding.csv",):
-        assert (run / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    one, other = (SASGP.load(folder / "model.safetensors") for folder in (run, tmp_path / "whole"))
-    for name, value in one.model_.state_dict().items():
-        assert torch.equal(value, other.model_.state_dict()[name])
+    assert kills == 3
+    assert_same_run(run, whole)
 
 
 # A signal to itself as the second block of rows is added, after training has ended
@@ -587,45 +586,26 @@ def interrupted(*args):
     add(*args)
 
 RowSums.add = interrupted
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets programs in the background ignore it
 sys.exit(cli.main(["fit", *sys.argv[2:]]))
 """
-
-
-@pytest.fixture(scope="module")
-def whole(file, tmp_path_factory):
-    """A run that nothing interrupted."""
-    run = tmp_path_factory.mktemp("whole") / "run"
-    process = fit(file, "--out", run, "--max-epochs", 20, *SMALL)
-    err = process.communicate(timeout=120)[1]
-    assert process.returncode == 0, err
-    return run
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_run_that_is_stopped_in_the_pass_over_all_rows_ends_in_the_same_bits(file, whole, tmp_path, number):
     run = tmp_path / "run"
-    command = [sys.executable, "-c", IN_THE_PASS, int(number), file, "--out", run, "--max-epochs", 20, *SMALL]
-    done = subprocess.run(
-        [*map(str, command)], capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
+    process = Process("-c", IN_THE_PASS, int(number), file, "--out", run, *LONG, "--quiet")
+    err = process.communicate()[1]
     left = checkpoint.read(run / "unfinished" / "checkpoint.pt")
-    assert left["training"]["position"]["epoch"] == 20
+    assert left["training"]["position"]["epoch"] == EPOCHS
     assert not (run / "model.safetensors").exists()
     if number == signal.SIGINT:
-        assert done.returncode == 130
-        assert done.stderr.count("\n") == 1
-        assert f"The last checkpoint is complete. Continue it with `sasgp fit --resume {run}`" in done.stderr
+        assert process.returncode == 130
+        assert err.count("\n") == 1
+        assert f"The last checkpoint is complete. Continue it with `sasgp fit --resume {run}`" in err
     else:
-        assert done.returncode == -number
-    process = fit("--resume", run)
-    err = process.communicate(timeout=120)[1]
-    assert process.returncode == 0, err
-    assert {file.name for file in run.iterdir()} == {file.name for file in whole.iterdir()}
-    assert (run / "embedding.csv").read_bytes() == (whole / "embedding.csv").read_bytes()
-    tensors, others = (storage.read(folder / "model.safetensors")[1] for folder in (run, whole))
-    assert tensors.keys() == others.keys()
-    assert all(torch.equal(tensor, others[name]) for name, tensor in tensors.items())
+        assert process.returncode == -number
+    assert cli.main(["fit", "--resume", str(run)]) == 0
+    assert_same_run(run, whole)
 
 
 @pytest.mark.parametrize("components", [2, "auto"])

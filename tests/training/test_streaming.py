@@ -213,12 +213,13 @@ def test_training_from_disk_is_as_good_as_from_memory(X, on_disk, monkeypatch):
 
 
 def test_early_stopping_reads_its_rows_from_disk(on_disk, X, monkeypatch):
-    monkeypatch.setattr(fit_encoder, "FIT_STEPS", 20)
-    settings = {"max_epochs": 3, "batch_size": 64, "active_set_size": 20, "random_state": 0, "early_stopping": 5}
-    a, b = SASGP(**settings).fit(on_disk), SASGP(**settings).fit(X)
-    assert len(a.history_) == 3
-    assert a.history_[0]["held_out_loss"] == pytest.approx(b.history_[0]["held_out_loss"], abs=0.2)
-    assert len(a.embedding_) == 500
+    # With a learning rate of nothing both models stay as they start, and the loss is that of the same held-out rows
+    monkeypatch.setattr(fit_encoder, "FIT_STEPS", 0)
+    still = {"learning_rate": 1e-12, "hyper_learning_rate": 1e-12}
+    settings = {"max_epochs": 1, "batch_size": 64, "active_set_size": 20, "random_state": 0, "early_stopping": 5}
+    a, b = (SASGP(**settings, **still).fit(rows) for rows in (on_disk, X))
+    assert a.history_[0]["held_out_loss"] == pytest.approx(b.history_[0]["held_out_loss"], rel=1e-5)
+    np.testing.assert_allclose(a.embedding_, b.embedding_, atol=1e-5)  # of all rows, also of those held out
 
 
 def test_a_torch_dataset_is_an_array_of_its_items(model, X, monkeypatch):
@@ -276,10 +277,10 @@ print(next(line for line in Path("/proc/self/status").read_text().splitlines() i
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_resident_memory_does_not_grow_with_the_rows(tmp_path):
-    # From 10⁵ to 10⁶ rows the file grows by 115 MB, and by 460 MB as float32. What may grow by eight bytes a row each:
-    # the embedding, a permutation to draw the support from, and its sorted copy
+    # From 50 000 to 400 000 rows the file grows by 45 MB, and by 180 MB as float32. What may grow by eight bytes a row
+    # each, 8 MB in all: the embedding, a permutation to draw the support from, and its sorted copy
     peaks = {}
-    for n in (100_000, 1_000_000):
+    for n in (50_000, 400_000):
         path = tmp_path / f"{n}.npy"
         block = np.random.default_rng(0).integers(0, 255, (n // 10, 128), dtype=np.uint8)
         np.save(path, np.concatenate([block] * 10))
@@ -289,7 +290,7 @@ def test_resident_memory_does_not_grow_with_the_rows(tmp_path):
         )  # fmt: skip
         peaks[n] = int(done.stdout.split()[-1]) / 1024
         path.unlink()
-    assert peaks[1_000_000] - peaks[100_000] < 50, peaks
+    assert peaks[400_000] - peaks[50_000] < 25, peaks
 
 
 def test_a_subset_has_a_cache_of_its_own(on_disk, X):

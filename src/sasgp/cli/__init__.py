@@ -34,7 +34,6 @@ from pathlib import Path
 from shutil import get_terminal_size
 
 from cyclopts import CycloptsError, MissingArgumentError, UnusedCliTokensError
-from cyclopts.completion import ShellDetectionError
 
 # Each of these modules registers its command with the application
 from sasgp.cli import (  # noqa: F401
@@ -99,8 +98,6 @@ def main(tokens: Sequence[str] | None = None) -> int:
     except CycloptsError as error:
         command = " ".join(["sasgp", *(error.command_chain or ())])
         return _fail(f"{_in_words(error)} Try `{command} --help`.", 2, everywhere=True)
-    except ShellDetectionError:
-        return _fail("The shell was not recognised. Name it: `sasgp --install-completion --shell bash`.", 2)
     except BrokenPipeError:
         # The reader has gone. Python would complain at exit about what is still buffered
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -137,7 +134,13 @@ def _run() -> None:
         return
     command, bound, _ = app.parse_args(LINE, exit_on_error=False, print_error=False)
     printed = bound.arguments.get("printed", TEXT)
-    with _short_warnings(quiet=printed.quiet), _logged(quiet=printed.quiet), printing(printed), alive(LINE[0]):
+    verbose = bound.arguments.get("options", DEFAULTS).verbose
+    with (
+        _short_warnings(quiet=printed.quiet),
+        _logged(quiet=printed.quiet),
+        printing(printed),
+        alive(LINE[0], show=verbose),
+    ):
         result = command(*bound.args, **bound.kwargs)
     if printed.as_json and result is not None:
         sys.stdout.write(f"{as_json(result)}\n")

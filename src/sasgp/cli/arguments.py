@@ -62,7 +62,8 @@ def _check_numbers(app: App, commands: tuple[str, ...], arguments: ArgumentColle
                 continue
             if not (pattern.fullmatch(text) if pattern else _is_number(text)):
                 expected = " or ".join([*names, kind])
-                raise CoercionError(msg=f"expected {expected}. Got {text or 'nothing'}.", token=token)
+                place = "" if token.source == "cli" else f" in {token.source}"
+                raise CoercionError(msg=f"expected {expected}. Got {text or 'nothing'}{place}.", token=token)
 
 
 def _types(hint: Any) -> Iterator[Any]:

@@ -46,7 +46,7 @@ def explain(
 
     from sasgp import plots
     from sasgp.cli import files, runs
-    from sasgp.evaluation.supervised import input_names
+    from sasgp.estimators.tables import input_names
 
     run = runs.find(model)
     folder = out or run.folder or run.model.parent

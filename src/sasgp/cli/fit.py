@@ -97,7 +97,7 @@ def fit(
         typed beats what is in the file. `sasgp info RUN --config` writes such a file.
     model
         "sasgp": stochastic active sets. "gplvm": the exact GP-LVM, with point latents by default. "bayesian-gplvm":
-        inducing points. "vae": a variational autoencoder.
+        inducing points. "vae": a variational autoencoder, which has no kernel, noise, active set or positions.
     test_fraction
         Share of a file's rows to hold out for the metrics. By default 0.1, but at most 10 000 rows, and none if there
         are fewer than 50; 0 trains on all rows. Rows are drawn at random, except that a .npy file above 64 MiB gives

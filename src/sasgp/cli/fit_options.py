@@ -49,6 +49,7 @@ GROUPS = {
         "early_stopping",
         "validation_fraction",
         "dtype",
+        "precision",
         "device",
         "random_state",
     ),

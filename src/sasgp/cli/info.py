@@ -89,6 +89,8 @@ def _model(path: Path) -> tuple[dict[str, Any], list[Section]]:
 
     run = runs.find(path)
     header, _ = storage.read(run.model)
+    if not all(isinstance(header.get(part), dict) for part in ("settings", "fitted")):
+        raise InputError(f"{run.model} is not a model file that sasgp wrote. Name another file.")
     about: dict[str, Any] = {
         "path": path,
         "what": "model" if run.folder is None else "run",
@@ -116,7 +118,7 @@ def _changed(header: dict[str, Any]) -> dict[str, Any]:
         raise InputError(f"The file holds a {header.get('class')}, which this sasgp does not know. Upgrade sasgp.")
     usual = {field.name: field.default for field in dataclasses.fields(cls)}
     left_out = ("verbose", "device")
-    settings = header.get("settings", {})
+    settings = header["settings"]
     return {name: value for name, value in settings.items() if name not in left_out and value != usual.get(name)}
 
 
@@ -131,19 +133,20 @@ def _data(run: "RunFolder", header: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fitted(file: Path, header: dict[str, Any]) -> dict[str, Any]:
-    """Numbers of the trained model. If a kernel or an encoder is the user's own class, those that need no model."""
+    """Numbers of the trained model; none if its kernel or encoder is a class of the user, which is not known here."""
     import sasgp
 
-    history = header["fitted"].get("history_") or []
-    found: dict[str, Any] = {"epochs": len(history)}
-    if history:
-        found["objective"] = None if history[-1].get("loss") is None else -history[-1]["loss"]
-        found["seconds"] = history[-1].get("seconds")
-    settings = header.get("settings", {})
+    settings = header["settings"]
     if any(isinstance(settings.get(part), dict) and "custom" in settings[part] for part in ("kernel", "encoder")):
-        return found
+        return {}
     model = getattr(sasgp, str(header["class"])).load(file)
-    found["rows"] = len(model._places if hasattr(model, "_places") else model.embedding_)
+    last = model.history_[-1]
+    found: dict[str, Any] = {
+        "rows": len(model._places if hasattr(model, "_places") else model.embedding_),
+        "epochs": len(model.history_),
+        "objective": None if last["loss"] is None else -last["loss"],
+        "seconds": last["seconds"],
+    }
     for name in ("n_components", "active_set_size", "batch_size", "support_size", "missed_share", "missing_share"):
         if (value := getattr(model, f"{name}_", None)) is not None:
             found[name] = value
@@ -214,7 +217,7 @@ def _unfinished(path: Path) -> tuple[dict[str, Any], list[Section]]:
         ("epochs", str(len(history)), "so far"),
         ("continue", f"sasgp fit --resume {shlex.quote(str(path))}", "unless it is training now"),
     ]
-    if history and history[-1].get("loss") is not None:
+    if history and isinstance(history[-1].get("loss"), float):
         lines.insert(1, ("objective", f"{-history[-1]['loss']:.4f}", "nats per value"))
     return about, [(f"{path}: a run that is not finished", lines), _listed("Options", settings), _files(about)]
 
@@ -223,16 +226,20 @@ def _history(file: Path) -> Iterator[dict[str, Any]]:
     """The epochs so far. The last line may be incomplete."""
     for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else []:
         try:
-            yield json.loads(line)
+            record = json.loads(line)
         except ValueError:
             return
+        if isinstance(record, dict):
+            yield record
 
 
 def _checkpoint(path: Path) -> tuple[dict[str, Any], list[Section]]:
     from sasgp.training import checkpoint
 
     state = checkpoint.read(path)
-    fingerprint, history = state.get("fingerprint", {}), state.get("history", [])
+    fingerprint, history = state.get("fingerprint"), state.get("history")
+    if not (isinstance(fingerprint, dict) and isinstance(history, list)):
+        raise InputError(f"{path} is not a checkpoint that sasgp wrote. Name another file.")
     about: dict[str, Any] = {
         "path": path,
         "what": "checkpoint",
@@ -261,7 +268,7 @@ def _sections(about: dict[str, Any]) -> list[Section]:
     if len(data["columns"]) > MOST:
         columns.append(("…", "", f"{len(data['columns']) - MOST} more; --json has all"))
     measured = quality_lines(metrics) if about["model"] in SUPERVISED else metric_lines(metrics, {})
-    sections = [
+    sections: list[Section] = [
         (f"{about['path']}: {about['model']}{name}", _numbers(about)),
         _listed("Settings that differ from the defaults", about["settings"]),
         ("Columns", columns if any(one["kind"] != "number" for one in data["columns"]) else []),

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from sasgp.estimators import SASGP
     from sasgp.evaluation import Split
 
-__all__ = ["pictures", "run_info", "start_of_info", "summary"]
+__all__ = ["outcome_of_training", "pictures", "run_info", "start_of_info", "summary"]
 
+PRECISION = {"float32": "", "mixed": "products of the encoder with bfloat16 in training; all else in float32 or better"}
 SIZES = {"active_set_size": "active set", "n_inducing": "inducing points"}
 
 
@@ -38,13 +39,21 @@ def run_info(
             "missed_share": getattr(estimator, "missed_share_", None),
             "encoder_noise": estimator.encoder_noise_,
             "noise_kind": estimator.noise_kind_,
-            "epochs": len(estimator.history_),
-            "seconds": round(seconds, 2),
-            "objective": -estimator.history_[-1]["loss"],
-            "noise": estimator.model_.monitor()["noise"],
+            "precision": estimator.precision_,
+            **outcome_of_training(estimator, seconds),
             "relevance": [round(float(share), 4) for share in getattr(estimator, "relevance_", ())],
         },
         "metrics": metrics,
+    }
+
+
+def outcome_of_training(estimator: Any, seconds: float) -> dict[str, Any]:
+    """What run.json says about the training of any model."""
+    return {
+        "epochs": len(estimator.history_),
+        "seconds": round(seconds, 2),
+        "objective": -estimator.history_[-1]["loss"],
+        "noise": estimator.model_.monitor()["noise"],
     }
 
 
@@ -103,6 +112,7 @@ def _training(data: dict[str, Any], training: dict[str, Any], dataset: "Dataset"
         *((label, str(training[name]), "") for name, label in SIZES.items() if name in training),
         ("batches", str(training["batch_size"]), "rows each"),
         ("encoder noise", f"{training['encoder_noise']:g}", "standard deviations of the decoder's noise"),
+        ("precision", training["precision"], PRECISION[training["precision"]]),
         ("epochs", str(training["epochs"]), f"in {training['seconds']:.1f} seconds"),
         ("objective", f"{training['objective']:.4f}", "nats per value"),
         ("noise", f"{training['noise']:.4g}", _noise(training["noise_kind"], data["table"] is not None)),

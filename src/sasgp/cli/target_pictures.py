@@ -50,7 +50,7 @@ def figures(
     """How to draw each picture, by the name of its file. `predictions` is the table of rows whose target is known."""
     from sasgp import plots
     from sasgp.cli import runs
-    from sasgp.evaluation.supervised import input_names
+    from sasgp.estimators.tables import input_names
 
     def known() -> "pl.DataFrame":
         if predictions is None or "observed" not in predictions.columns:

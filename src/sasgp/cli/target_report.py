@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from sasgp.cli.predictions import INTERVAL, quality_lines
 from sasgp.cli.printing import Line, Section
-from sasgp.cli.report import start_of_info
+from sasgp.cli.report import outcome_of_training, start_of_info
 
 if TYPE_CHECKING:
     from sasgp.cli.fit_options import Request
@@ -36,7 +36,7 @@ def run_info(
 ) -> dict[str, Any]:
     """The contents of run.json."""
     from sasgp.cli.target_pictures import names_of_pictures
-    from sasgp.evaluation.supervised import input_names
+    from sasgp.estimators.tables import input_names
 
     relevance = _relevance(estimator)
     info = start_of_info(request, found.dataset, split, estimator)
@@ -52,10 +52,7 @@ def run_info(
         "neighbours": estimator.neighbours,
         "active_set_size": estimator.active_set_size_,
         "batch_size": estimator.batch_size_,
-        "epochs": len(estimator.history_),
-        "seconds": round(seconds, 2),
-        "objective": -estimator.history_[-1]["loss"],
-        "noise": estimator.model_.monitor()["noise"],
+        **outcome_of_training(estimator, seconds),
         "relevance": None if relevance is None else dict(zip(names, relevance, strict=True)),
         "classes": [str(one) for one in estimator.classes_] if found.classes else None,
     }

@@ -4,7 +4,7 @@ A subclass names its model class (`_MODEL`) and makes the posterior that decodes
 (`_interim_posterior`, `_final_posterior`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -22,14 +22,16 @@ from sasgp.data.units import one_unit
 from sasgp.errors import InputError
 from sasgp.estimators.callbacks import Callback
 from sasgp.estimators.imputation import Imputation
+from sasgp.estimators.notebook import FittedCard, latent_card
 from sasgp.estimators.persistence import Persistence
 from sasgp.estimators.validation import check_image_shape, check_missing, check_rows, check_settings, seed_of
 from sasgp.gp.posterior import Predictive
 from sasgp.models.base import LatentModel, ModelSettings
 from sasgp.models.build import auto_noise, build
+from sasgp.models.precision import Precision, auto_precision
 from sasgp.training import checkpoint as checkpoints
 from sasgp.training.checkpoint import Checkpointer
-from sasgp.training.distributed import agreed, joined
+from sasgp.training.distributed import agreed, anywhere, joined
 from sasgp.training.fingerprint import differences, fingerprint, sample_fingerprint
 from sasgp.training.initialise import Start, initialise
 from sasgp.training.loop import DivergedError, Ranks, generator
@@ -38,12 +40,14 @@ from sasgp.training.progress import rank_of_process
 from sasgp.training.restored import check_run
 from sasgp.training.run import Plan, TrainingRun
 
-__all__ = ["LatentEstimator", "check_same", "kept_until_the_end"]
+__all__ = ["LatentEstimator", "checked_fingerprint", "kept_until_the_end"]
 
 Array = NDArray[np.floating[Any]]
 
 
-class LatentEstimator(Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class LatentEstimator(
+    FittedCard, Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
     """A latent space, with an encoder into it and a decoder out of it."""
 
     _MODEL: ClassVar[type[LatentModel]]
@@ -55,6 +59,7 @@ class LatentEstimator(Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, 
     batch_size_: int
     encoder_noise_: float
     noise_kind_: Literal["shared", "feature", "local"]
+    precision_: Precision = "float32"
     missing_share_: float = 0.0
     _data_parts: list[Any]  # the number of rows and the fingerprint of the training data, and of each update
 
@@ -88,6 +93,15 @@ class LatentEstimator(Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, 
         images = self.image_shape_ is not None
         return "shared" if images or (self.columns_ is None and one_unit(array)) else "feature"
 
+    def _precision_for(self, saved: Mapping[str, Any] | None, ranks: Ranks) -> Precision:
+        """What `precision` means here. A run that goes on keeps what it began with, and several processes agree."""
+        if self.precision != "auto":
+            return self.precision
+        if saved is not None:
+            return "mixed" if saved["fingerprint"].get("precision") == "mixed" else "float32"
+        chosen = auto_precision(self.encoder, self._dtype, self.n_scores_, self._device)
+        return "float32" if anywhere(ranks, chosen == "float32", self._device) else "mixed"
+
     def _model_settings(self, n_rows: int) -> ModelSettings:
         """The settings that determine the model's structure. It needs what `_resolve` sets, and `encoder_noise_`."""
         default = "rbf-ard" if self.n_components == "auto" else "rbf"
@@ -101,6 +115,7 @@ class LatentEstimator(Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, 
             n_rows=n_rows,
             image_shape=self.image_shape_,
             missing=self.missing_share_,
+            precision=self.precision_,
             dtype=self._dtype,
             device=self._device,
         )
@@ -193,11 +208,10 @@ class LatentEstimator(Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, 
         saved: dict[str, Any] | None,
         callback: Callback | None,
     ) -> None:
-        needed = saved is not None or checkpointer.path is not None  # it reads all rows
-        current = self._fingerprint(array) if needed else {}
         if saved is not None:
             check_run(saved)
-            check_same(saved["fingerprint"], current)
+        self.precision_ = self._precision_for(saved, ranks)
+        current = checked_fingerprint(lambda: self._fingerprint(array), saved, checkpointer)
         self._check_world(ranks.world)
         seed = seed_of(self.random_state) if saved is None else saved["seed"]
         self.seed_ = int(agreed(ranks, seed, self._device))
@@ -256,7 +270,7 @@ class LatentEstimator(Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, 
     def _fingerprint(self, array: Any) -> dict[str, Any]:
         # verbose and device do not change the result
         settings = {k: v for k, v in self.get_params(deep=False).items() if k not in ("verbose", "device")}
-        return fingerprint(array, {"class": type(self).__name__, **settings})
+        return fingerprint(array, {"class": type(self).__name__, **settings, "precision": self.precision_})
 
     def _start(self) -> Start:
         return Start(
@@ -293,6 +307,9 @@ class LatentEstimator(Imputation, Persistence, ClassNamePrefixFeaturesOutMixin, 
 
     # ------------------------------------------------------------------------------------------------ attributes
 
+    def _card(self) -> str:
+        return latent_card(self, type(self).__name__)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = [self.dtype]
@@ -315,11 +332,23 @@ def kept_until_the_end(how: Mapping[str, Any]) -> Iterator[Checkpointer]:
         path.unlink(missing_ok=True)
 
 
-def check_same(then: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raise InputError if a checkpoint was made with other data or settings."""
-    if different := differences(then, now):
+def checked_fingerprint(
+    make: Callable[[], dict[str, Any]], saved: dict[str, Any] | None, checkpointer: Checkpointer
+) -> dict[str, Any]:
+    """What must be the same to go on with a fit; nothing without a checkpoint, because `make` reads all rows.
+
+    Raises InputError if the checkpoint `saved`, which `check_run` has seen, was made with other data or settings.
+    """
+    if saved is None and checkpointer.path is None:
+        return {}
+    current = make()
+    if saved is None:
+        return current
+    silent = {"precision": "float32"} if "precision" in current else {}  # what older checkpoints do not say
+    if different := differences(silent | saved["fingerprint"], current):
         raise InputError(
             f"resume needs the data and settings that the checkpoint was made with. These differ: {different}. "
             "Put them back, or start again without resume.",
             argument="resume",
         )
+    return current

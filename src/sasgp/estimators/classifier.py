@@ -23,7 +23,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from sasgp.errors import InputError
-from sasgp.estimators.supervised import SupervisedEstimator
+from sasgp.estimators.supervised import ATTRIBUTES, SupervisedEstimator
 from sasgp.models.settings import SupervisedSettings, documented
 from sasgp.training.loop import generator
 
@@ -48,21 +48,10 @@ class SASGPClassifier(ClassifierMixin, SupervisedEstimator):
     Attributes
     ----------
     classes_ : ndarray [C]
-    kernel_ : gpytorch.kernels.Kernel
-        The trained kernel, of standardised inputs.
-    relevance_ : ndarray [P]
-        How much each input matters: the spread of the training rows in it, in lengthscales of the kernel.
-    prediction_ : str
-        What predictions are conditioned on: "nearest", "all-rows" or "exact".
     calibration_ : list of float
-        a and b of the probabilities.
-    history_ : list of dict
-        One record per epoch: epoch, step, loss, noise, learning_rate, seconds, dropped.
-    columns_ : Columns or None
-        What the columns of a table of inputs were taken for.
-    model_ : torch.nn.Module
-        Kernel, noise and units as trained.
-
+        a and b of the probabilities."""
+        + ATTRIBUTES
+        + """
     Examples
     --------
     >>> from sklearn.datasets import load_iris
@@ -80,7 +69,7 @@ class SASGPClassifier(ClassifierMixin, SupervisedEstimator):
 
     # ------------------------------------------------------------------------------------------------ targets
 
-    def _learn_targets(self, y: Any, array: Any) -> Array:
+    def _learn_targets(self, y: Any) -> Array:
         y = column_or_1d(y, warn=True)
         if y.dtype.kind == "f" and not np.isfinite(y).all():
             raise InputError("Input y contains NaN or infinity. Each row needs a class.", argument="y")

@@ -52,6 +52,7 @@ class _Column(NamedTuple):
     regression: ColumnRegression
     residuals: Residuals
     trust: float  # factor on predictions
+    explained: float  # share of the variance that predictions of values left out one by one explain
 
 
 class ColumnImputation:
@@ -67,13 +68,13 @@ class ColumnImputation:
     """
 
     def __init__(self, X: Array, seed: int, *, show: bool = False) -> None:
-        N, D = X.shape
+        (N, D), seen = X.shape, ~np.isnan(X)
+        self.n_rows, self.missing_share = N, 1 - float(seen.mean())
         self.n_inputs = min(D - 1, MOST_INPUTS)
         draw = generator(seed, "columns")
         most = min(MOST_ROWS, MOST_NUMBERS // max(1, D * max(1, self.n_inputs)))
         rows = torch.as_tensor(X[torch.randperm(N, generator=draw)[:most].sort().values.numpy()])
         self.gaussian = MaskedGaussian(rows, draw)
-        seen = ~np.isnan(X)
         self.low = np.min(X, 0, initial=np.inf, where=seen)
         self.high = np.max(X, 0, initial=-np.inf, where=seen)
         self.low, self.high = np.minimum(self.low, self.high), np.maximum(self.low, self.high)  # no value: −∞ to ∞
@@ -124,8 +125,9 @@ class ColumnImputation:
         trust = float(((mean * truth).sum() / mean.square().sum().clamp_min(1e-12)).clamp(0, 1))
         # The Gaussian has seen all rows. p parameters that are fitted to n rows make residuals look 1 + p/n too small
         optimism = 1 + min(1.0, (len(self.low) - 1) / len(has))
+        unexplained = float((truth - trust * mean).square().mean() / truth.var(correction=0).clamp_min(1e-12))
         residuals = Residuals(at, optimism * (truth - trust * mean) / var.sqrt())
-        return _Column(self.related[d], regression, residuals, trust)
+        return _Column(self.related[d], regression, residuals, trust, max(0.0, 1 - unexplained))
 
     @property
     def deviations(self) -> Array:
@@ -149,7 +151,7 @@ class ColumnImputation:
         filled, C = self.gaussian.conditional(part)
         var = C.diagonal(dim1=1, dim2=2).clamp_min(1e-12)
         mean, scale = filled.clone(), var.sqrt()
-        for d, (which, regression, residuals, trust) in self.columns.items():
+        for d, (which, regression, residuals, trust, _) in self.columns.items():
             q = missing[:, d].nonzero()[:, 0]
             if not len(q):
                 continue

@@ -124,10 +124,12 @@ class Decoding(Inference):
         shape, dtype = (len(latents), self.n_scores_), np.dtype(self.dtype)
         with sinks(out, return_std, shape, dtype) as (mean, *std):
             for block in decoder.blocks(len(latents)):
+                if not return_std:
+                    mean.add(decoder.predict_mean(latents[block]).numpy(force=True))
+                    continue
                 m, var = decoder.predict(latents[block])
                 mean.add(m.numpy(force=True))
-                if return_std:
-                    std[0].add(var.sqrt().expand_as(m).numpy(force=True))
+                std[0].add(var.sqrt().expand_as(m).numpy(force=True))
         return (mean.result, std[0].result) if return_std else mean.result
 
     def reconstruct(

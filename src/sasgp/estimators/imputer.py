@@ -18,6 +18,7 @@ from sasgp.data.tables import is_frame, read_frame
 from sasgp.errors import InputError
 from sasgp.estimators.column_imputation import ColumnImputation
 from sasgp.estimators.imputation import check_asked
+from sasgp.estimators.notebook import FittedCard, imputer_card
 from sasgp.estimators.sas import SASGP
 from sasgp.estimators.validation import check_count, seed_of
 from sasgp.training.loop import generator
@@ -35,7 +36,7 @@ CHOICE_ROWS = 2000  # rows that decide, at most
 MOST_COLUMNS = 100  # with regressions: their work grows with the cube
 
 
-class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class SASGPImputer(FittedCard, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Completes tables of numbers with Gaussian processes.
 
     Each column is regressed on the others, given what is known of them in the row. A DataFrame with columns that are
@@ -308,6 +309,9 @@ class SASGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             error = (self._fitted(holed, Q, seed).impute(holed) - X)[hidden]
             self.errors_[Q] = float(np.sqrt(np.mean(error**2)))
         return min(self.errors_, key=lambda Q: self.errors_[Q])
+
+    def _card(self) -> str:
+        return imputer_card(self)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -34,7 +34,7 @@ class BayesianGPLVM(InducingSettings, GPEstimator):
         + """
     Attributes
     ----------
-    embedding_, history_, kernel_, noise_, relevance_, n_components_, batch_size_, encoder_noise_, model_
+    embedding_, history_, kernel_, noise_, relevance_, n_components_, batch_size_, encoder_noise_, precision_, model_
         As for :class:`SASGP`.
     n_inducing_ : int
         Inducing points used; fewer than asked for if the data are few.

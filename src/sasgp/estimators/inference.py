@@ -26,6 +26,7 @@ from sasgp.estimators.validation import check_count, check_rows, seed_of
 from sasgp.gp.objective import LOG_2PI
 from sasgp.gp.posterior import Predictive
 from sasgp.gp.refine import N_STARTS, PositionStarts, climb, laplace, log_evidence, normal_points, refine
+from sasgp.gp.row_density import row_density
 from sasgp.models.anchor import distance_cost
 from sasgp.models.encoders import ENCODE_ROWS, Encoder
 from sasgp.models.settings import Settings
@@ -96,7 +97,8 @@ class Locator:
         else:
             Z = refine(self.posterior, X, torch.cat(starts, 1), 80)
         if self.steps and self.weight:
-            Z = climb(self.posterior, X, Z, self.steps, lambda at: self.weight * distance_cost(at, Z))[0]
+            density = row_density(self.posterior, X)
+            Z = climb(density, Z, self.steps, lambda at: self.weight * distance_cost(at, Z))[0]
         elif self.steps:
             Z = refine(self.posterior, X, torch.cat([Z[:, None], *starts], 1), self.steps)
         return Z, laplace(self.posterior, X, Z) if spread else None

@@ -37,8 +37,8 @@ __all__ = [
     "fits",
     "is_size",
     "own_part",
+    "set_fitted",
     "subclasses",
-    "table_columns",
     "wrong_file",
 ]
 
@@ -55,6 +55,7 @@ class Persistence(Settings, BaseEstimator):
         "batch_size_",
         "encoder_noise_",
         "noise_kind_",
+        "precision_",
         "missing_share_",
         "seed_",
         "history_",
@@ -178,11 +179,7 @@ class Persistence(Settings, BaseEstimator):
             if isinstance(settings["init"], dict) and "array" in settings["init"]:
                 settings["init"] = tensors["init"].numpy()
             self = known[name](**settings)
-            for attribute in self._SAVED:
-                setattr(self, attribute, header["fitted"][attribute])
-            if header["feature_names"] is not None:
-                self.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
-            self.columns_, self.frame_kind_ = table_columns(path, header["columns"], self.n_features_in_)
+            set_fitted(self, path, header)
             self.embedding_ = tensors["embedding"].numpy()
             self._restore(path, tensors)
             check_contents(path, (header, tensors), self._contents())
@@ -219,6 +216,7 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
     "latents": ("bayesian", "point"),
     "noise": ("auto", "shared", "feature", "local"),
     "output": (None, "linear", "sigmoid"),
+    "precision": ("auto", "float32", "mixed"),
     "variance": ("shared", "head", "mean"),
 }
 SIZES = ("n_features_in_", "batch_size_", "_n_features_out", "active_set_size_", "n_inducing_")
@@ -273,12 +271,14 @@ def is_size(value: object) -> bool:
 def _check_header(path: str | Path, header: Any, tensors: Tensors, cls: type[Persistence]) -> None:
     """Raise InputError if `save` cannot have written this. The checksum is right, so this is no accident."""
     settings, fitted, names = (header.get(name) for name in ("settings", "fitted", "feature_names"))
+    if isinstance(settings, dict) and isinstance(fitted, dict):
+        fitted.setdefault("missing_share_", 0.0)  # files from before missing values were allowed
+        settings.setdefault("precision", "auto")  # files from before there was a choice
+        fitted.setdefault("precision_", "float32")
     if "feature_names" not in header or "columns" not in header:
         raise wrong_file(path, "its feature names are missing")
     if not isinstance(settings, dict) or settings.keys() != cls().get_params(deep=False).keys():
         raise wrong_file(path, "its settings are not those of the model")
-    if isinstance(fitted, dict):
-        fitted.setdefault("missing_share_", 0.0)  # files from before missing values were allowed
     if not isinstance(fitted, dict) or fitted.keys() != set(cls._SAVED):
         raise wrong_file(path, "what fit decided is incomplete")
     for name, choices in CHOICES.items():
@@ -291,6 +291,8 @@ def _check_header(path: str | Path, header: Any, tensors: Tensors, cls: type[Per
         raise wrong_file(path, "its output_ is none that a model has")
     if fitted["noise_kind_"] not in ("shared", "feature", "local"):
         raise wrong_file(path, "its noise_kind_ is none that a model has")
+    if fitted["precision_"] not in ("float32", "mixed"):
+        raise wrong_file(path, "its precision_ is none that a model has")
     if any(name in fitted and not is_size(fitted[name]) for name in SIZES) or type(fitted["seed_"]) is not int:
         raise wrong_file(path, "its sizes are not whole numbers above 0")
     history, shape, D = fitted["history_"], fitted["image_shape_"], fitted["n_features_in_"]
@@ -321,7 +323,16 @@ def _check_header(path: str | Path, header: Any, tensors: Tensors, cls: type[Per
         raise wrong_file(path, "its missing_share_ is no share")
 
 
-def table_columns(path: str | Path, found: Any, n_features: int) -> tuple[Columns | None, str | None]:
+def set_fitted(model: Any, path: str | Path, header: dict[str, Any]) -> None:
+    """Give an estimator what its fit decided: the attributes in `_SAVED`, names of features, and columns of a table."""
+    for attribute in model._SAVED:
+        setattr(model, attribute, header["fitted"][attribute])
+    if header["feature_names"] is not None:
+        model.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
+    model.columns_, model.frame_kind_ = _table_columns(path, header["columns"], model.n_features_in_)
+
+
+def _table_columns(path: str | Path, found: Any, n_features: int) -> tuple[Columns | None, str | None]:
     """The columns of a table, and the kind of frame that it was. Raises InputError if `save` cannot have written it."""
     if found is None:
         return None, None

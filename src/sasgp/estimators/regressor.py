@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from sasgp.data.columns import Columns, Number
 from sasgp.data.rows import ArrayRows
 from sasgp.errors import InputError
-from sasgp.estimators.supervised import SupervisedEstimator
+from sasgp.estimators.supervised import ATTRIBUTES, SupervisedEstimator
 from sasgp.estimators.targets import as_columns, better_map, check_targets, plain_columns
 from sasgp.estimators.validation import check_choice, check_count, check_rows, seed_of
 from sasgp.gp.nearest import NearestRows, without_itself
@@ -41,23 +41,12 @@ class SASGPRegressor(RegressorMixin, MultiOutputMixin, TargetSettings, Supervise
         + """
     Attributes
     ----------
-    kernel_ : gpytorch.kernels.Kernel
-        The trained kernel, of standardised inputs and standardised targets.
     noise_ : ndarray [T]
         Standard deviation of the noise of each target in its own units, where the target has no map.
-    relevance_ : ndarray [P]
-        How much each input matters: the spread of the training rows in it, in lengthscales of the kernel.
     targets_ : Columns
-        The targets, with their maps.
-    prediction_ : str
-        What predictions are conditioned on: "nearest", "all-rows" or "exact".
-    history_ : list of dict
-        One record per epoch: epoch, step, loss, noise, learning_rate, seconds, dropped.
-    columns_ : Columns or None
-        What the columns of a table of inputs were taken for.
-    model_ : torch.nn.Module
-        Kernel, noise and units as trained.
-
+        The targets, with their maps."""
+        + ATTRIBUTES
+        + """
     Examples
     --------
     >>> from sklearn.datasets import load_diabetes
@@ -75,7 +64,7 @@ class SASGPRegressor(RegressorMixin, MultiOutputMixin, TargetSettings, Supervise
 
     # ------------------------------------------------------------------------------------------------ targets
 
-    def _learn_targets(self, y: Any, array: Any) -> Array:
+    def _learn_targets(self, y: Any) -> Array:
         check_choice("target", self.target, ("auto", "plain"))
         Y, self.single_target_ = check_targets(y)
         names = [str(name) for name in getattr(y, "columns", [getattr(y, "name", None) or "y"])]

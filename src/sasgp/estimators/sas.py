@@ -3,6 +3,7 @@
 So they have the evidence log p(X|Z), rows can be added to them, and dimensions can be left out after training.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -19,7 +20,9 @@ from sasgp.models.sas import SASModel
 from sasgp.models.settings import Settings, documented
 from sasgp.training.loop import Alone
 
-__all__ = ["GPLVM", "SASGP"]
+__all__ = ["GPLVM", "SASGP", "even_batch"]
+
+SAVED = 0.9  # batches become smaller if that leaves at most this share of the work
 
 
 @dataclass(eq=False, repr=False)
@@ -46,11 +49,13 @@ class SASGP(AllRows):
     relevance_ : ndarray [Q]
         How much the decoder uses each dimension: the spread of the latents in it, in lengthscales of the kernel.
     active_set_size_, batch_size_ : int
-        The sizes used; smaller than asked for if the data are few.
+        The sizes used; smaller than asked for if the data are few, or if smaller batches share the rows evenly.
     encoder_noise_ : float
         The `encoder_noise` used, also if "auto" chose it.
     noise_kind_ : str
         The `noise` used, also if "auto" chose it.
+    precision_ : str
+        The `precision` used, also if "auto" chose it.
     columns_ : Columns or None
         What the columns of a table were taken for. None if rows are numbers as they are.
     image_shape_ : tuple or None
@@ -123,14 +128,25 @@ class SASGP(AllRows):
             self.batch_size_ = self.active_set_size_ = n_rows
             return
         batch, active = min(int(self.batch_size), n_rows), int(self.active_set_size)
-        self.batch_size_ = batch
         self.active_set_size_ = active if batch == self.batch_size else min(active, (batch + 1) // 2)
+        self.batch_size_ = even_batch(n_rows, batch, self.active_set_size_)
 
     def _model_settings(self, n_rows: int) -> ModelSettings:
         A = None if self.active_set_size is None else self.active_set_size_
         return replace(super()._model_settings(n_rows), active_set_size=A)
 
     _SAVED: ClassVar[tuple[str, ...]] = (*AllRows._SAVED, "active_set_size_")
+
+
+def even_batch(n_rows: int, most: int, active: int) -> int:
+    """The size of batches, at most `most`, that share the rows of an epoch evenly.
+
+    The last batch of an epoch is filled up with rows that the epoch has had already: 1437 rows in two batches of 1024
+    are 2048 rows of work. Two batches of 719 teach as much. With many batches in an epoch there is little to save, and
+    they stay as large as asked for. At least a third of a batch is not active.
+    """
+    even = max(math.ceil(n_rows / math.ceil(n_rows / most)), math.ceil(1.5 * active))
+    return even if even < SAVED * most else most
 
 
 @dataclass(eq=False, repr=False)

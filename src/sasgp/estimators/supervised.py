@@ -24,8 +24,9 @@ from sasgp.data.columns import Columns
 from sasgp.data.pairs import PairedRows
 from sasgp.data.rows import ArrayRows, row_blocks
 from sasgp.errors import InputError
-from sasgp.estimators.base import check_same, kept_until_the_end
+from sasgp.estimators.base import checked_fingerprint, kept_until_the_end
 from sasgp.estimators.callbacks import Callback
+from sasgp.estimators.notebook import FittedCard, supervised_card
 from sasgp.estimators.supervised_storage import SupervisedPersistence
 from sasgp.estimators.validation import check_choice, check_count, check_device, check_number, check_rows, seed_of
 from sasgp.gp import kernels
@@ -47,14 +48,29 @@ from sasgp.training.regression import STEPS, sharpen, start, steps_of_sharpening
 from sasgp.training.restored import check_run
 from sasgp.training.run import Plan, TrainingRun
 
-__all__ = ["SupervisedEstimator"]
+__all__ = ["ATTRIBUTES", "SupervisedEstimator"]
 
 Array = NDArray[Any]
 
 EXACT_ROWS = 2000  # that prediction="auto" conditions on exactly
 
+ATTRIBUTES = """
+    kernel_ : gpytorch.kernels.Kernel
+        The trained kernel, of standardised inputs and standardised targets.
+    relevance_ : ndarray [P]
+        How much each input matters: the spread of the training rows in it, in lengthscales of the kernel.
+    prediction_ : str
+        What predictions are conditioned on: "nearest", "all-rows" or "exact".
+    history_ : list of dict
+        One record per epoch: epoch, step, loss, noise, learning_rate, seconds, dropped.
+    columns_ : Columns or None
+        What the columns of a table of inputs were taken for.
+    model_ : torch.nn.Module
+        Kernel, noise and units as trained.
+"""  # of every class, for its docstring
 
-class SupervisedEstimator(SupervisedPersistence, SupervisedSettings, BaseEstimator):
+
+class SupervisedEstimator(FittedCard, SupervisedPersistence, SupervisedSettings, BaseEstimator):
     """Gaussian-process regression of standardised targets, trained with stochastic active sets."""
 
     history_: list[dict[str, Any]]
@@ -68,7 +84,7 @@ class SupervisedEstimator(SupervisedPersistence, SupervisedSettings, BaseEstimat
 
     # ------------------------------------------------------------------------------------------------ a class's own
 
-    def _learn_targets(self, y: Any, array: Any) -> Array:
+    def _learn_targets(self, y: Any) -> Array:
         """Look at the targets of a fit, and return them standardised, [N, T]."""
         raise NotImplementedError
 
@@ -119,7 +135,7 @@ class SupervisedEstimator(SupervisedPersistence, SupervisedSettings, BaseEstimat
         array = check_rows(self, X, reset=True)
         check_consistent_length(array, y)
         self._check_settings()
-        targets = torch.from_numpy(self._learn_targets(y, array))
+        targets = torch.from_numpy(self._learn_targets(y))
         saved = None if resume is None else checkpoints.read(checkpoints.resolve(resume))
         with (
             kept_until_the_end({"checkpoint": checkpoint, "resume": resume}) as checkpointer,
@@ -140,11 +156,9 @@ class SupervisedEstimator(SupervisedPersistence, SupervisedSettings, BaseEstimat
         saved: dict[str, Any] | None,
         callback: Callback | None,
     ) -> None:
-        needed = saved is not None or checkpointer.path is not None  # it reads all rows
-        current = self._fingerprint(array, targets) if needed else {}
         if saved is not None:
             check_run(saved)
-            check_same(saved["fingerprint"], current)
+        current = checked_fingerprint(lambda: self._fingerprint(array, targets), saved, checkpointer)
         seed = seed_of(self.random_state) if saved is None else saved["seed"]
         self.seed_ = int(agreed(ranks, seed, self.torch_device()))
         N = len(array)
@@ -343,6 +357,9 @@ class SupervisedEstimator(SupervisedPersistence, SupervisedSettings, BaseEstimat
         if self.columns_ is None:
             return found
         return np.array([found[part].max() for _, _, part in self.columns_.parts()])
+
+    def _card(self) -> str:
+        return supervised_card(self)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -22,8 +22,8 @@ from sasgp.estimators.persistence import (
     fits,
     is_size,
     own_part,
+    set_fitted,
     subclasses,
-    table_columns,
     wrong_file,
     wrong_parts,
 )
@@ -130,11 +130,7 @@ class SupervisedPersistence(BaseEstimator):
             settings = header["settings"] | {"device": device}
             settings["kernel"] = own_part(path, "kernel", settings["kernel"], kernel)
             self = known[name](**settings)
-            for attribute in self._SAVED:
-                setattr(self, attribute, header["fitted"][attribute])
-            if header["feature_names"] is not None:
-                self.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
-            self.columns_, self.frame_kind_ = table_columns(path, header["columns"], self.n_features_in_)
+            set_fitted(self, path, header)
             self._check_settings()
             self._restore_targets(header["targets"])
             self._restore(path, tensors)

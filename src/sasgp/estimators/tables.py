@@ -26,10 +26,18 @@ from sasgp.errors import InputError
 from sasgp.gp.posterior import Predictive
 from sasgp.training.progress import progress_bar
 
-__all__ = ["ColumnDensity", "as_user_frame", "table_frame", "table_scores"]
+__all__ = ["ColumnDensity", "as_user_frame", "input_names", "table_frame", "table_scores"]
 
 Array = NDArray[Any]
 RECOGNISED = 100_000  # rows of a table on disk that its columns are recognised by
+
+
+def input_names(estimator: Any) -> list[str]:
+    """The names of the inputs that the `relevance_` of a regressor or classifier has a value for."""
+    if estimator.columns_ is not None:
+        return list(estimator.columns_.names)
+    names = getattr(estimator, "feature_names_in_", None)
+    return [f"x{p}" for p in range(estimator.n_features_in_)] if names is None else [str(name) for name in names]
 
 
 def table_scores(estimator: Any, X: Any, *, reset: bool) -> Array | None:

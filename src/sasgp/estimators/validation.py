@@ -151,6 +151,7 @@ def check_settings(settings: Settings, N: int) -> None:
             argument="noise",
         )
     check_choice("dtype", settings.dtype, ("float32", "float64"))
+    _check_precision(settings)
     if not isinstance(settings.encoder, nn.Module):
         check_choice("encoder", settings.encoder, ("network", "conv", "table"), "or a torch module")
     if settings.kernel is not None and not isinstance(settings.kernel, Kernel):
@@ -285,6 +286,20 @@ def _check_encoder_noise(value: object) -> None:
             f"encoder_noise must be 'auto' or a number of at least 0. Got {value!r}. Leave it out, and the number of "
             "rows decides.",
             argument="encoder_noise",
+        )
+
+
+def _check_precision(settings: Settings) -> None:
+    check_choice("precision", settings.precision, ("auto", "float32", "mixed"))
+    if settings.precision != "mixed":
+        return
+    table = isinstance(settings.encoder, str) and settings.encoder == "table"
+    if settings.dtype != "float32" or table:
+        raise InputError(
+            "precision='mixed' computes the products of an encoder network partly with bfloat16, around float32. Got "
+            + ("encoder='table', which has none" if table else f"dtype={settings.dtype!r}")
+            + ". Use precision='auto', which chooses what fits.",
+            argument="precision",
         )
 
 

@@ -19,7 +19,6 @@ __all__ = [
     "Predictions",
     "baselines",
     "class_metrics",
-    "input_names",
     "predictions",
     "quantile_counts",
     "regression_metrics",
@@ -169,11 +168,3 @@ def _inputs(model: "SASGPRegressor | SASGPClassifier", X: Any) -> Array:
     if model.columns_ is not None:
         return model.columns_.scores(model.columns_.values(read_frame(X).frame))
     return np.asarray(X.to_numpy() if is_frame(X) else X, dtype=np.float64)
-
-
-def input_names(model: "SASGPRegressor | SASGPClassifier") -> list[str]:
-    """The names of the inputs that `relevance_` has a value for."""
-    if model.columns_ is not None:
-        return list(model.columns_.names)
-    names = getattr(model, "feature_names_in_", None)
-    return [f"x{p}" for p in range(model.n_features_in_)] if names is None else [str(name) for name in names]

@@ -5,6 +5,7 @@ matrix is cut into strips of rows. The part of a strip to the right of the diago
 multiplies the rest. For many rows, that is half of the work.
 """
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -37,15 +38,14 @@ class NotPositiveDefiniteError(ArithmeticError):
 
 def cholesky(K: Tensor) -> Tensor:
     """Lower Cholesky factor of K, with the least jitter on the diagonal that makes it exist."""
-    scale = K.diagonal().mean()
+    diagonal = K.diagonal()
     for jitter in JITTERS[K.dtype]:
-        K_j = K if jitter == 0 else K + jitter * scale * torch.eye(len(K), dtype=K.dtype, device=K.device)
-        L, info = torch.linalg.cholesky_ex(K_j)
+        eye = torch.eye(len(K), dtype=K.dtype, device=K.device) if jitter else None
+        L, info = torch.linalg.cholesky_ex(K if eye is None else K + jitter * diagonal.mean() * eye)
         if info == 0:  # LAPACK also reports success for NaN
-            if not torch.isfinite(L.diagonal()).all():
+            if not math.isfinite(L.detach().diagonal().sum()):
                 break
             return L
-    diagonal = K.diagonal()
     raise NotPositiveDefiniteError(
         f"A {len(K)}×{len(K)} covariance in {str(K.dtype).removeprefix('torch.')} is not positive definite. Its "
         f"diagonal goes from {float(diagonal.min()):.3g} to {float(diagonal.max()):.3g}, and it has no Cholesky factor "

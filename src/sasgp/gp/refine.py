@@ -17,11 +17,13 @@ from torch import Tensor
 
 from sasgp.gp.objective import LOG_2PI, prior_log_density
 from sasgp.gp.posterior import Predictive
+from sasgp.gp.row_density import RowDensity, row_density
 
 __all__ = ["N_STARTS", "PositionStarts", "climb", "laplace", "log_evidence", "log_joint", "normal_points", "refine"]
 
 N_STARTS = 4  # from which rows climb
 STEP_SIZE = 0.05  # relative to latents of unit variance
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam
 DIFFERENCE = 1e-3  # step of the finite differences, in the same units
 
 
@@ -75,38 +77,44 @@ def refine(posterior: Predictive, X: Tensor, starts: Tensor, steps: int) -> Tens
     of the results goes on for the rest.
     """
     M, n, _ = starts.shape
+    density = row_density(posterior, X)
     with torch.no_grad():
-        value = torch.stack([log_joint(posterior, X, starts[:, i]) for i in range(n)], 1)  # [M, n]
+        value = torch.stack([density.joint(starts[:, i]) for i in range(n)], 1)  # [M, n]
     every = torch.arange(M, device=X.device)
     if not steps:
         return starts[every, value.argmax(1)]
     few = min(N_STARTS, n)
     starts = starts[every[:, None], value.topk(few, dim=1).indices]  # [M, few, Q]
     search = steps // 4
-    Z, value = climb(posterior, X.repeat_interleave(few, 0), starts.flatten(0, 1), search)
+    Z, value = climb(density.repeated(few), starts.flatten(0, 1), search)
     best = value.view(M, few).argmax(1)
-    return climb(posterior, X, Z.view(M, few, -1)[every, best], steps - search)[0]
+    return climb(density, Z.view(M, few, -1)[every, best], steps - search)[0]
 
 
 def climb(
-    posterior: Predictive, X: Tensor, Z: Tensor, steps: int, cost: Callable[[Tensor], Tensor | float] = lambda Z: 0.0
+    density: RowDensity, Z: Tensor, steps: int, cost: Callable[[Tensor], Tensor | float] = lambda Z: 0.0
 ) -> tuple[Tensor, Tensor]:
     """Adam on the z of each row. Returns the best z seen and its log joint density, so no row ends below its start.
 
     `cost` maps latents to a cost [M], which is subtracted from the log joint density.
     """
-    Z = Z.detach().clone().requires_grad_()
-    optimiser = torch.optim.Adam([Z], lr=STEP_SIZE)
-    best_Z, best = Z.detach().clone(), torch.full((len(Z),), -torch.inf, dtype=Z.dtype, device=Z.device)
+    Z, (b1, b2) = Z.detach().clone(), BETAS
+    first, second = torch.zeros_like(Z), torch.zeros_like(Z)
+    best_Z, best = Z.clone(), torch.full((len(Z),), -torch.inf, dtype=Z.dtype, device=Z.device)
     for step in range(steps + 1):
-        with torch.enable_grad():
-            value = log_joint(posterior, X, Z) - cost(Z)
-            better = value.detach() > best
-            best_Z[better], best[better] = Z.detach()[better], value.detach()[better]
-            if step < steps:
-                optimiser.param_groups[0]["lr"] = STEP_SIZE * (1 - step / steps)
-                (Z.grad,) = torch.autograd.grad(-value.sum(), Z)
-                optimiser.step()
+        with torch.set_grad_enabled(step < steps):
+            at = Z.detach().requires_grad_(step < steps)
+            value = density.joint(at) - cost(at)
+            total = value.sum()
+        better = value.detach() > best
+        best_Z[better], best[better] = Z[better], value.detach()[better]
+        if step < steps:
+            (slope,) = torch.autograd.grad(total, at)
+            # m ← β₁m + (1−β₁)g          v ← β₂v + (1−β₂)g²          z ← z + η m̂ / (√v̂ + ε)
+            first.lerp_(slope, 1 - b1)
+            second.mul_(b2).addcmul_(slope, slope, value=1 - b2)
+            root = (second / (1 - b2 ** (step + 1))).sqrt_().add_(EPSILON)
+            Z = torch.addcdiv(Z, first, root, value=STEP_SIZE * (1 - step / steps) / (1 - b1 ** (step + 1)))
     return best_Z, best
 
 
@@ -117,12 +125,12 @@ def laplace(posterior: Predictive, X: Tensor, Z: Tensor) -> Tensor:
     modes, or before the maximum is reached, the likelihood may lower that. The precision is then kept at I, because an
     observation does not make z less certain than the prior.
     """
-    X, Z = X.double(), Z.double()
+    density, Z = row_density(posterior, X.double()), Z.double()
 
     def gradient(at: Tensor) -> Tensor:
         with torch.enable_grad():
             at = at.detach().requires_grad_()
-            (slope,) = torch.autograd.grad(log_joint(posterior, X, at).sum(), at)
+            (slope,) = torch.autograd.grad(density.joint(at).sum(), at)
         return slope
 
     shifts = DIFFERENCE * torch.eye(Z.shape[1], dtype=Z.dtype, device=Z.device)
@@ -151,7 +159,8 @@ def log_evidence(posterior: Predictive, X: Tensor, Z: Tensor, F: Tensor, epsilon
     on average, but less so with more samples.
     """
     # p(x) = ∫ p(x|z) p(z) dz ≈ 1/K Σ_k p(x, z_k) / q(z_k)          q = a N(z*, F Fᵀ) + (1−a) N(0, I)
-    X, Z, F, epsilon = X.double(), Z.double(), F.double(), epsilon.to(X.device)
+    density = row_density(posterior, X.double())
+    Z, F, epsilon = Z.double(), F.double(), epsilon.to(X.device)
     near = (len(epsilon) + 1) // 2
     log_a, log_b = math.log(near / len(epsilon)), math.log1p(-near / len(epsilon)) if len(epsilon) > 1 else -math.inf
     F_inv, log_det = torch.linalg.inv(F), torch.linalg.slogdet(F).logabsdet
@@ -162,5 +171,6 @@ def log_evidence(posterior: Predictive, X: Tensor, Z: Tensor, F: Tensor, epsilon
             log_prior = prior_log_density(z)  # [M]
             log_near = prior_log_density((F_inv @ (z - Z)[:, :, None])[:, :, 0]) - log_det
             log_q = torch.logaddexp(log_a + log_near, log_b + log_prior)
-            log_w.append(posterior.log_density(X, z) + log_prior - log_q)
+            log_x = density(z) if k < near else density.at_one(e)
+            log_w.append(log_x + log_prior - log_q)
     return torch.logsumexp(torch.stack(log_w), 0) - math.log(len(epsilon))

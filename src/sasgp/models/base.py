@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from sasgp.gp.objective import kl_to_prior, prior_log_density
 from sasgp.models.anchor import Anchor
 from sasgp.models.encoders import Encoder
+from sasgp.models.precision import Precision
 
 if TYPE_CHECKING:
     from gpytorch.kernels import Kernel
@@ -46,6 +47,8 @@ class ModelSettings:
         The share of the training values that are missing. If it is not 0, a network reads masks, too.
     active_set_size, n_inducing, output, variance
         For the models that use them.
+    precision : str
+        "float32" or "mixed": how the encoder computes in training.
     dtype, device
         Those of all tensors. Without a device, the CPU.
     """
@@ -63,6 +66,7 @@ class ModelSettings:
     n_inducing: int = 0
     output: Literal["linear", "sigmoid"] = "linear"
     variance: Literal["shared", "head", "mean"] = "shared"
+    precision: Precision = "float32"
     dtype: torch.dtype = torch.float32
     device: torch.device | None = None
 
@@ -177,7 +181,9 @@ class LatentModel(Objective):
         The term is −KL[q(z) ‖ N(0, I)] or log N(z | 0, I). If there is an anchor, the cost of leaving the layout is
         subtracted, and the objective is no longer a bound on the evidence.
         """
-        seen = blurred(X, self.encoder, self.encoder_noise, self.feature_noise, generator)
+        seen = X
+        if self.encoder_noise and self.encoder.amortised:
+            seen = blurred(X, self.encoder_noise, self.feature_noise, generator)
         mu, var = self.encoder(seen, index)
         Z, log_prior = drawn(mu, var, generator)
         if self.missing and self.hides and self.encoder.amortised:
@@ -210,14 +216,12 @@ def drawn(mu: Tensor, var: Tensor | None, generator: torch.Generator) -> tuple[T
     return mu + var.sqrt() * epsilon, -kl_to_prior(mu, var)
 
 
-def blurred(X: Tensor, encoder: Encoder, s: float, noise: Tensor, generator: torch.Generator) -> Tensor:
+def blurred(X: Tensor, s: float, noise: Tensor, generator: torch.Generator) -> Tensor:
     """The encoder's input during training: x + s σ ε, with new noise ε each time. σ² is [1] or [D].
 
     To the decoder, rows that differ by σ ε come from the same z. An encoder that sees such rows does not memorise
     single ones. Averaged over ε, the objective is still a lower bound: that of a randomised encoder.
     """
-    if not (s and encoder.amortised):
-        return X
     epsilon = noise_bytes(X.shape, generator).to(X.device).to(X.dtype)
     return epsilon.mul_(s / NOISE_SD * noise.detach().sqrt()).add_(X)
 

@@ -29,8 +29,9 @@ def build(settings: ModelSettings, D: int, Q: int) -> LatentModel:
 
 def build_encoder(settings: ModelSettings, D: int, Q: int) -> Encoder:
     """The encoder that the settings ask for; the user's own module is copied."""
+    mixed = settings.precision == "mixed"
     if isinstance(settings.encoder, nn.Module):
-        return Custom(copy.deepcopy(settings.encoder), Q, variance=settings.bayesian)
+        return Custom(copy.deepcopy(settings.encoder), Q, variance=settings.bayesian, mixed=mixed)
     if settings.encoder == "table":
         return Table(torch.zeros(settings.n_rows, Q), variance=settings.bayesian)
     picture = None
@@ -45,6 +46,7 @@ def build_encoder(settings: ModelSettings, D: int, Q: int) -> Encoder:
         by_feature=settings.by_feature,
         picture=picture,
         masks=settings.missing > 0,
+        mixed=mixed,
     )
 
 

@@ -8,13 +8,14 @@ Each maps a batch to the mean of q(z) and, for Bayesian latents, its variance.
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Self, TypeVar
+from typing import Self, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sasgp.errors import InputError
+from sasgp.models.precision import rounded_products
 
 __all__ = ["ENCODE_ROWS", "Custom", "Encoder", "Network", "Picture", "Table", "draw_weights", "unfilled"]
 
@@ -118,6 +119,8 @@ class Network(Encoder):
         Turns rows into images, for convolutions. None: a perceptron on the row.
     masks : bool
         Whether it reads also which values of a row are missing. Without, a missing value counts as the training mean.
+    mixed : bool
+        Whether the products of the hidden layers are computed with bfloat16 in training.
     """
 
     mean: Tensor
@@ -133,9 +136,10 @@ class Network(Encoder):
         hidden: Sequence[int] = HIDDEN,
         picture: Picture | None = None,
         masks: bool = False,
+        mixed: bool = False,
     ) -> None:
         super().__init__()
-        self.masks = masks
+        self.masks, self.mixed = masks, mixed
         self.register_buffer("mean", torch.zeros(n_features))
         self.register_buffer("scale", torch.ones(n_features) if by_feature else torch.ones(()))
 
@@ -161,12 +165,12 @@ class Network(Encoder):
         return self
 
     def forward(self, X: Tensor, index: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        X = self._standardised(X)
-        return self.mu(X), None if self.raw_var is None else _variance(self.raw_var(X))
+        X = self._input(X)
+        return self._output(self.mu, X), None if self.raw_var is None else _variance(self._output(self.raw_var, X))
 
     def position(self, X: Tensor, index: Tensor | None = None) -> Tensor:
         """Only the mean of q(z), [B, Q]: half of the work if there is a network for the variance."""
-        return self.mu(self._standardised(X))
+        return self._output(self.mu, self._input(X))
 
     def mean_parameters(self) -> list[nn.Parameter]:
         """What the mean of q(z) is made of, as far as it is learned."""
@@ -179,6 +183,21 @@ class Network(Encoder):
     def varied(self, X: Tensor, generator: torch.Generator) -> Tensor:
         """Images are moved a little; other rows stay as they are."""
         return X if self.picture is None else self.picture.shifted(X, generator)
+
+    def _input(self, X: Tensor) -> Tensor:
+        """Rows as the networks read them. Both read the same, so it is rounded once."""
+        X = self._standardised(X)
+        return X.bfloat16() if self.mixed and self.training else X
+
+    def _output(self, net: nn.Sequential, X: Tensor) -> Tensor:
+        """What a network says of its input. If that is rounded, so are the hidden layers, but never z itself."""
+        if X.dtype != torch.bfloat16:
+            return cast(Tensor, net(X))
+        *hidden, last = net
+        with rounded_products(X.device, True):
+            for layer in hidden:
+                X = layer(X)
+        return cast(Tensor, last(X.to(self.mean.dtype)))
 
     def _standardised(self, X: Tensor) -> Tensor:
         X = (X - self.mean).div_(self.scale)
@@ -272,11 +291,14 @@ class Table(Encoder):
 
 
 class Custom(Encoder):
-    """The user's own module, which maps raw rows [B, D] to z [B, Q] or to (mean, variance)."""
+    """The user's own module, which maps raw rows [B, D] to z [B, Q] or to (mean, variance).
 
-    def __init__(self, module: nn.Module, n_components: int, *, variance: bool) -> None:
+    With `mixed`, it is trained inside torch.autocast, which chooses for each operation.
+    """
+
+    def __init__(self, module: nn.Module, n_components: int, *, variance: bool, mixed: bool = False) -> None:
         super().__init__()
-        self.module = module
+        self.module, self.mixed = module, mixed
         self.n_components = n_components
         self.variance = variance
 
@@ -287,8 +309,12 @@ class Custom(Encoder):
                 "'table', or fill in the values.",
                 argument="encoder",
             )
-        out = self.module(X)
+        mixed = self.mixed and self.training
+        with rounded_products(X.device, mixed):
+            out = self.module(X)
         mu, var = out if isinstance(out, tuple) else (out, None)
+        if mixed:
+            mu, var = mu.to(X.dtype), None if var is None else var.to(X.dtype)
         name, expected = type(self.module).__name__, (len(X), self.n_components)
         if self.variance and var is None:
             raise ValueError(

@@ -1,6 +1,6 @@
 """Figures of a fitted model: its latent space and what is decoded there, its predictions, and how it was trained.
 
-Some calls::
+Each figure takes one call::
 
     from sasgp import plots
 
@@ -23,8 +23,9 @@ Some calls::
 
     plt.style.use(plots.STYLE)  # figures of your own in the same style; "C0", "C1", ... are the colours of classes
 
-Every function returns a `matplotlib.figure.Figure`. None of them uses pyplot, so they need no display, and no
-figure has to be closed. Only scikit-learn's display of partial dependence imports it.
+Every function returns a `matplotlib.figure.Figure`. A notebook shows it if it is the value of a cell; `display(figure)`
+shows it elsewhere. None of them uses pyplot, so they need no display, and no figure has to be closed. Only
+scikit-learn's display of partial dependence imports it.
 """
 
 from sasgp.plots.calibration import calibration

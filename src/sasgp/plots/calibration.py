@@ -1,12 +1,11 @@
 """Calibration: whether prediction intervals hold as many values as they should."""
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from sasgp.errors import InputError
 from sasgp.metrics import coverage
-from sasgp.plots.style import PALETTE, PICTURE_SIZE, plain, titled
+from sasgp.plots.style import PALETTE, PICTURE_SIZE, Figure, plain, titled
 
 __all__ = ["calibration"]
 

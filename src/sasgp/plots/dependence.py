@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from sasgp.data.rows import take_rows
 from sasgp.data.tables import is_frame, read_frame
 from sasgp.errors import InputError
-from sasgp.plots.style import INK, PALETTE, gridded, literal, titled
+from sasgp.plots.style import INK, PALETTE, Figure, gridded, literal, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from sasgp.plots.style import INK, PALETTE, PICTURE_SIZE, gridded, titled
+from sasgp.plots.style import INK, PALETTE, PICTURE_SIZE, Figure, gridded, titled
 
 if TYPE_CHECKING:
     from sasgp.gp.evidence import EvidenceCurve

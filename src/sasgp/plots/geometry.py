@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
 from matplotlib.patheffects import Stroke, withStroke
 from numpy.typing import ArrayLike, NDArray
 from sklearn.cluster import KMeans
@@ -13,7 +12,7 @@ from sklearn.cluster import KMeans
 from sasgp.data.palette import MAX_CLASSES
 from sasgp.errors import InputError
 from sasgp.plots.latent import GRID, View, axis_name, draw_legend, draw_points, view_of
-from sasgp.plots.style import INK, PICTURE_SIZE, UNCERTAINTY, ColouredLabels, colour_bar, plain, titled
+from sasgp.plots.style import INK, PICTURE_SIZE, UNCERTAINTY, ColouredLabels, Figure, colour_bar, plain, titled
 
 __all__ = ["geometry"]
 

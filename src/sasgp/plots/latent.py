@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 
@@ -22,6 +21,7 @@ from sasgp.plots.style import (
     PICTURE_SIZE,
     UNCERTAINTY,
     ColouredLabels,
+    Figure,
     Pictures,
     colour_bar,
     literal,

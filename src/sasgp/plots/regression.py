@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
 from sasgp.data.labels import shorten
 from sasgp.errors import InputError
-from sasgp.plots.style import INK, PALETTE, PICTURE_SIZE, gridded, literal, plain, titled
+from sasgp.plots.style import INK, PALETTE, PICTURE_SIZE, Figure, gridded, literal, plain, titled
 
 __all__ = ["confusion", "input_relevance", "predicted", "reliability"]
 

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from sasgp.data.images import as_images
 from sasgp.data.labels import shorten
 from sasgp.data.tables import is_frame
 from sasgp.errors import InputError
-from sasgp.plots.style import INK, PALETTE, PICTURE_SIZE, literal, mosaic, plain, titled
+from sasgp.plots.style import INK, PALETTE, PICTURE_SIZE, Figure, literal, mosaic, plain, titled
 from sasgp.plots.tables import row_panels
 
 if TYPE_CHECKING:

@@ -1,14 +1,15 @@
 """The style of the figures: colours, plain axes, and rows as small pictures."""
 
+import io
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from matplotlib import cycler
+from cycler import cycler
+from matplotlib import figure as matplotlib_figure
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgb, to_rgba_array
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
@@ -16,7 +17,9 @@ from sasgp.data.images import as_images
 from sasgp.data.labels import Labels, shorten
 from sasgp.data.palette import CLASSES, N_SHAPES
 
-__all__ = ["STYLE", "ColouredLabels", "Pictures", "colour_bar", "gridded", "literal", "mosaic", "plain", "titled"]
+__all__ = [
+    "STYLE", "ColouredLabels", "Figure", "Pictures", "colour_bar", "gridded", "literal", "mosaic", "plain", "titled",
+]  # fmt: skip
 
 Array = NDArray[Any]
 
@@ -53,6 +56,17 @@ STYLE: dict[str, Any] = {
 }
 PICTURE_SIZE = 5.2  # inches
 PROFILE = (24, 2, 64)  # height and width of a bar in pixels, and the largest number of bars
+
+
+class Figure(matplotlib_figure.Figure):
+    """A figure that a notebook shows as the value of a cell, with or without pyplot."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        """The picture, with more pixels for sharp screens, and the size that it is shown at."""
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png", dpi=1.5 * self.dpi)
+        width, height = (round(self.dpi * inches) for inches in self.get_size_inches())
+        return buffer.getvalue(), {"width": width, "height": height}
 
 
 class ColouredLabels(Labels):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from sasgp.data.columns import Category, Column, Discrete, Number
 from sasgp.data.columns.cells import cells
 from sasgp.data.labels import shorten
 from sasgp.evaluation import table_numbers
-from sasgp.plots.style import INK, PALETTE, literal, plain
+from sasgp.plots.style import INK, PALETTE, Figure, literal, plain
 
 if TYPE_CHECKING:
     from sasgp.estimators.protocol import Decoder

@@ -3,12 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from sasgp.errors import InputError
 from sasgp.gp import kernels
-from sasgp.plots.style import PALETTE, PICTURE_SIZE, gridded, titled
+from sasgp.plots.style import PALETTE, PICTURE_SIZE, Figure, gridded, titled
 
 if TYPE_CHECKING:
     from sasgp.estimators.protocol import Decoder

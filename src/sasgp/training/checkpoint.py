@@ -44,7 +44,7 @@ FORMAT = 2
 START = b"sasgp checkpoint "  # of the file; the format's number and a line feed follow, then the checksum
 CHECKSUM_BYTES = hashlib.sha256().digest_size
 EVERY = 180.0  # seconds between checkpoints within an epoch
-SHARE = 0.05  # of the time at most goes into saving, if epochs are short
+SHARE = 0.02  # of the time at most goes into saving, if epochs are short
 
 
 class CheckpointWarning(UserWarning):
@@ -170,7 +170,7 @@ class Checkpointer:
     """Decides when to save, and saves.
 
     A checkpoint is due after every epoch, and every three minutes within one. If epochs are so short that saving would
-    take more than a twentieth of the time, some are skipped.
+    take more than a fiftieth of the time, some are skipped.
 
     Parameters
     ----------

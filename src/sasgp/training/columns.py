@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sasgp.gp.column_regression import ColumnKernels, column_estimate
-from sasgp.training.loop import one_cycle
+from sasgp.training.loop import Adam, one_cycle
 
 __all__ = ["groups_of_columns", "train_columns"]
 
@@ -45,7 +45,7 @@ def train_columns(
     B = min(A + OTHERS, least)
     variances = torch.stack([t.var(correction=0) for _, _, t, _ in columns]).clamp_min(1e-6)
     kernels = ColumnKernels(variances, columns[0][0].shape[1])
-    optimiser = torch.optim.Adam(kernels.parameters(), lr=LEARNING_RATE)
+    optimiser = Adam(kernels.parameters(), lr=LEARNING_RATE)
     for step in range(STEPS):
         rows = [torch.randperm(len(t), generator=generator)[:B] for _, _, t, _ in columns]
         picked = ([part[i] for part in parts] for parts, i in zip(columns, rows, strict=True))

@@ -17,7 +17,7 @@ from sasgp.models.anchor import distance_cost, places
 from sasgp.models.base import with_holes
 from sasgp.models.build import noise_share
 from sasgp.models.encoders import ENCODE_ROWS, Custom, Encoder, Network, Table
-from sasgp.training.loop import generator, one_cycle
+from sasgp.training.loop import Adam, generator, one_cycle
 
 __all__ = ["Layout", "fit_steps", "fit_to_layout", "fit_to_projection", "standardised"]
 
@@ -140,7 +140,7 @@ def fit(
     parameters = encoder.mean_parameters()
     if not parameters:  # a user's module that is to stay as it is
         return
-    optimiser = torch.optim.Adam(parameters, lr=FIT_RATE, fused=True)
+    optimiser = Adam(parameters, lr=FIT_RATE, fused=True)
     for step in range(steps):
         optimiser.param_groups[0]["lr"] = FIT_RATE * one_cycle(step / steps)
         draw = generator(seed, "layout", step)

@@ -9,6 +9,7 @@ from (seed, rank, step). Nothing draws from torch's global state, so there is no
 """
 
 import hashlib
+import inspect
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Alone", "DivergedError", "Epoch", "Ranks", "Rows", "Training", "generator", "one_cycle", "train"]
+__all__ = ["Adam", "Alone", "DivergedError", "Epoch", "Ranks", "Rows", "Training", "generator", "one_cycle", "train"]
 
 # A step whose loss or gradient is not finite is dropped
 IN_A_ROW = 5  # after so many in a row, training returns to the last good state ...
@@ -72,6 +73,20 @@ class Alone:
 
     def sum_(self, tensor: Tensor) -> None:
         pass
+
+
+class Adam(torch.optim.Adam):
+    """torch's Adam, with the same state and the same bits, but without its compiler.
+
+    torch marks these methods for torch.compile, and imports its compiler when the first of them is called. That takes
+    about as long as importing torch itself, and nothing is compiled here. So the marks are taken off.
+    """
+
+    add_param_group = inspect.unwrap(torch.optim.Adam.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Adam.zero_grad)
+    state_dict = inspect.unwrap(torch.optim.Adam.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Adam.load_state_dict)
+    step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
 
 
 @dataclass(frozen=True)
@@ -217,7 +232,7 @@ class Training:
         self.model, self.data, self.seed, self.max_epochs = model, data, seed, max_epochs
         self.schedule, self.on_step, self.pause = schedule, on_step, pause
         self.ranks: Ranks = Alone() if ranks is None else ranks
-        self.optimiser = torch.optim.Adam([dict(group) for group in groups], fused=True)
+        self.optimiser = Adam([dict(group) for group in groups], fused=True)
         self.peaks = [group["lr"] for group in self.optimiser.param_groups]
         by_row = [p for group in self.optimiser.param_groups for p in group["params"] if group.get("by_row")]
         self.by_row = by_row if self.ranks.world > 1 else []

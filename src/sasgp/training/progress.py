@@ -10,8 +10,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import copy_context
 from time import monotonic
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sasgp.errors import InputError
 
@@ -25,6 +26,8 @@ LOG.addHandler(logging.NullHandler())
 PATIENCE = 2.0  # seconds that work may take before the log speaks of it
 SHORTEST, LONGEST = 5.0, 60.0  # seconds between two lines
 SHARE = 0.02  # of the time so far; the next line comes after it, within these bounds
+NOTEBOOK_PATIENCE, NOTEBOOK_PACE = 0.5, 0.25  # seconds before the first text in a notebook, and between two
+BAR_WIDTH = 16  # characters
 
 
 def rank_of_process() -> int:
@@ -58,9 +61,9 @@ def progress_bar(description: str, total: int | None, *, show: bool = True, brie
 
 
 @contextmanager
-def alive(description: str) -> Iterator[None]:
+def alive(description: str, *, show: bool = True) -> Iterator[None]:
     """Let the log speak of work while nothing inside of it does, as there is reading and drawing beside training."""
-    if rank_of_process() or _surface() is not _in_lines:
+    if not show or rank_of_process() or _surface() is not _in_lines:
         yield
         return
     lines = _Lines(description, None, SHORTEST)
@@ -99,12 +102,6 @@ def _in_terminal(description: str, total: int | None) -> Iterator[Update]:
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task(description, total=total, note="")
         yield lambda completed, note="": progress.update(task, completed=completed, note=note)
-
-
-@contextmanager
-def _in_notebook(description: str, total: int | None) -> Iterator[Update]:
-    with _in_lines(description, total) as update:
-        yield update
 
 
 # ---------------------------------------------------------------------------------------------------- lines of a log
@@ -171,6 +168,57 @@ class _Lines(threading.Thread):
             pace = (monotonic() - self._first[0]) / (self.completed - self._first[1])  # seconds per unit of work
             parts.append(f"{_clock(pace * (self.total - self.completed))} left")
         return "  ".join(filter(None, parts))
+
+
+# ---------------------------------------------------------------------------------------------------- a notebook
+
+
+@contextmanager
+def _in_notebook(description: str, total: int | None) -> Iterator[Update]:
+    text = _Text(description, total)
+    text.start()
+    how = "stopped after"
+    try:
+        yield text.update
+        how = "done in"
+    finally:
+        text.end()
+        if text.spoke:  # the last state stays on the page
+            text.show(f"{description}: {how} {_clock(text.elapsed)}{text.note and f'  {text.note}'}")
+
+
+class _Text(_Lines):
+    """A line below the cell, replaced several times a second. It is plain text, so it needs no widgets."""
+
+    def __init__(self, description: str, total: int | None) -> None:
+        super().__init__(description, total, NOTEBOOK_PATIENCE)
+        self._handle: Any = None
+        self._context = copy_context()  # it says to which cell the text belongs, and a thread does not inherit it
+
+    def run(self) -> None:
+        self._context.run(self._watch)
+
+    def _watch(self) -> None:
+        wait = self.patience
+        while not self._over.wait(wait):
+            self.show(self._line())
+            self.spoke = True
+            wait = NOTEBOOK_PACE
+
+    def show(self, line: str) -> None:
+        """Put a line, after a bar, where the last one was."""
+        from IPython.display import display
+
+        if self.total:
+            done = min(max(round(BAR_WIDTH * self.completed / self.total), 0), BAR_WIDTH)
+            line = f"{'━' * done}{'─' * (BAR_WIDTH - done)}  {line}"
+        if self._handle is None:
+            self._handle = display({"text/plain": line}, raw=True, display_id=True)
+        else:
+            self._handle.update({"text/plain": line}, raw=True)
+
+
+# ---------------------------------------------------------------------------------------------------- text
 
 
 def _log(line: str) -> None:

@@ -1,0 +1,32 @@
+"""The README as package indexes show it. They know no repository, so links and images become absolute.
+
+In the repository they stay relative: a clone shows its own pictures, and a branch links to its own pages.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+FILES = "https://github.com/sasgp/sasgp/blob"
+IMAGES = "https://raw.githubusercontent.com/sasgp/sasgp"
+LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)")
+
+
+class ReadmeHook(MetadataHookInterface):
+    """Hatchling calls it for every build."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Set the README: links of a release lead to its tag, others to the main branch."""
+        root = Path(self.root)
+        version = re.search(r'^__version__ = "(.*)"', (root / "src/sasgp/__init__.py").read_text("utf-8"), re.MULTILINE)
+        assert version is not None
+        branch = "main" if "dev" in version[1] else f"v{version[1]}"
+        text = (root / "README.md").read_text("utf-8")
+        metadata["readme"] = {"content-type": "text/markdown", "text": absolute(text, branch)}
+
+
+def absolute(text: str, branch: str) -> str:
+    """Markdown whose relative links lead to GitHub."""
+    return LINK.sub(lambda at: f"{at[1]}[{at[2]}]({IMAGES if at[1] else FILES}/{branch}/{at[3]})", text)
