@@ -50,6 +50,7 @@ GROUPS = {
         "validation_fraction",
         "dtype",
         "device",
+        "precision",
         "random_state",
     ),
     Group("Only with --model bayesian-gplvm", sort_key=13): ("n_inducing",),
