@@ -27,6 +27,7 @@ OTHERS = {  # pages, and the questions whose tables they have
             "hyperparameters",
             "neighbours",
             "geodesics",
+            "mutants",
         ),
     ),
     ROOT / "docs" / "how-good-imputation.md": ("imputation", "not-at-random"),

@@ -1,6 +1,7 @@
 """The evidence: exact against oracles, SAS_A and the unbiased estimate by enumeration, and honest standard errors."""
 
 import math
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -272,6 +273,13 @@ def test_operations_are_those_of_a_factor_made_row_by_row(monkeypatch):
     assert factors.operations(gp, 20) == 2470 + 380 + 1200
     assert factors.operations(gp, 20, 5) == 2470 + 380 + 1200 + 2600
     assert factors.operations(gp, 58, 5) - factors.operations(gp, 58) == 2 * 58 * (58 + 6), "only two rows are left"
+
+
+def test_nats_per_value_are_those_of_observed_values():
+    found = replace(evidence.exact(GP_6), n_missing=4, standard_error=2.0)
+    values = found.n_rows * found.n_features - 4
+    assert found.per_value == found.mean / values
+    assert found.standard_error_per_value == 2 / values
 
 
 def test_the_bound_takes_the_memory_of_its_matrices():
