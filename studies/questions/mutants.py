@@ -82,6 +82,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "gp/geometry/metric.py": ("gp/test_geometry.py", "estimators/test_geometry_methods.py"),
     "gp/geometry/paths.py": ("gp/test_geometry.py", "estimators/test_geometry_methods.py"),
     "gp/geometry/space.py": ("gp/test_geometry.py", "estimators/test_geometry_methods.py"),
+    "gp/row_density.py": ("gp/test_row_density.py", "estimators/test_inference.py"),
     "models/anchor.py": ("training/test_layouts.py", "estimators/test_inference.py"),
     "models/base.py": (
         "gp/test_objective.py",
@@ -104,6 +105,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "training/test_layouts.py",
     ),
     "models/inducing.py": ("models/test_baselines.py",),
+    "models/precision.py": ("models/test_precision.py", "gp/test_objective.py"),
     "models/regression.py": ("estimators/test_supervised.py",),
     "models/sas.py": (
         "gp/test_identities.py",

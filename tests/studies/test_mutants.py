@@ -94,10 +94,10 @@ def test_a_forked_process_says_which_test_failed_and_ends_those_that_do_not(tmp_
     )
     server = Server()
     try:
-        found = [server.run(tmp_path, "test_own.py", 2)]
+        found = [server.run(tmp_path, "test_own.py", 1)]
         for body in ("7", "x * 2", "[1 for _ in iter(int, 1)]"):
             (tmp_path / "src" / "own.py").write_text(f"def half(x):\n    return {body}\n\n\n# {body}\n")
-            found.append(server.run(tmp_path, "test_own.py", 2))
+            found.append(server.run(tmp_path, "test_own.py", 1))
     finally:
         server.close()
     assert [one["code"] for one in found] == [0, 1, 1, -27]  # SIGPROF
