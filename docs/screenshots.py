@@ -116,13 +116,13 @@ def of_penguins(runs: Path) -> Explorer:
 
 
 def of_cells() -> Explorer:
-    """The explorer of made-up cells: five types with marker genes, three of them on the way from one to another."""
+    """The explorer of made-up cells: five types with marker genes, two of them on the way to the next."""
     draw = np.random.default_rng(0)
     n, genes = 1500, 60
     kind = draw.choice(5, n, p=[0.35, 0.25, 0.2, 0.12, 0.08])
     age = draw.random(n)  # how far a cell is on its way
     rate = np.full((n, genes), 0.6) * draw.gamma(4, 0.25, genes)
-    for k in range(5):  # ten markers each; those of the next type rise with age in the first three
+    for k in range(5):  # ten markers each; in the first two types, those of the next rise with age
         rate[kind == k, 10 * k : 10 * k + 10] += draw.gamma(4, 1.5, 10)
         if k < 2:
             rate[kind == k, 10 * k + 10 : 10 * k + 20] += 5 * age[kind == k, None]
@@ -173,7 +173,7 @@ def main(runs: Path) -> None:
 
     camera.open(of_cells())
     camera.press("[data-mode=path]")
-    camera.mouse((0.3, 0.3), (0.7, 0.7), click=True)
+    camera.mouse((0.64, 0.45), (0.35, 0.56), click=True)
     camera.wait("explorer.path.frames.length")
     camera.shoot("explorer-cells")
     camera.driver.quit()

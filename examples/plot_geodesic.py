@@ -50,8 +50,8 @@ lines = np.linspace(starts, ends, 60, axis=1)
 plots.geometry(model, paths=paths)
 
 # %%
-# Decode both and look at the sphere from above. The decoded geodesics lie on the great circles, which are the shortest
-# paths between directions. The straight lines of the latent space do not.
+# Decode both and look at the sphere from above. The decoded geodesics lie close to the great circles, which are the
+# shortest paths between directions. The straight lines of the latent space do not.
 
 figure, panel = plt.subplots(figsize=(6.2, 6.2))
 panel.plot(*sun[:, :2].T, ".", ms=3, color="#c9c9c9")

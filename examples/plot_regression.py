@@ -48,8 +48,9 @@ for level in (0.5, 0.9, 0.99):
 plots.predicted(y_test, mean, low, high, name="y")
 
 # %%
-# The spread of the inputs in lengthscales of the kernel says which inputs matter. The last five do not, and the model
-# has found it out.
+# The spread of the inputs in lengthscales of the kernel says along which inputs the function bends: x0, x1 and x2. A
+# straight line has a long lengthscale, so x3 and x4 look here like the five inputs that do not matter. Read this figure
+# together with the next.
 
 names = [f"x{i}" for i in range(10)]
 plots.input_relevance(model.relevance_, names)

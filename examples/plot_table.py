@@ -73,9 +73,9 @@ plots.decoded_grid(model)
 
 # %%
 # A held-out patient of the cardiology ward with a weak heart, decoded with 90 % intervals, and the probabilities of the
-# levels. The patient's empty cells were no obstacle: the encoder reads what is there.
+# levels. Empty cells would be no obstacle: the encoder reads what is there.
 
-patient = test[(test["ward"] == "cardiology") & (test["ejection"] < 45) & test["bmi"].isna()].iloc[[0]]
+patient = test[(test["ward"] == "cardiology") & (test["ejection"] < 45)].iloc[[0]]
 z = model.transform(patient)
 decoded, low, high = model.predict(z, return_interval=0.9)
 side_by_side = pd.concat([patient, decoded, low, high]).T

@@ -29,7 +29,11 @@ def methods(name, cls):
     """Those that sasgp itself defines; scikit-learn's are documented by scikit-learn."""
     for key in dir(cls):
         owner = next((base for base in cls.__mro__ if key in vars(base)), cls)
-        if not key.startswith("_") and owner.__module__.startswith("sasgp") and callable(getattr(cls, key)):
+        if (
+            not re.match("_|set_.*_request", key)
+            and owner.__module__.startswith("sasgp")
+            and callable(getattr(cls, key))
+        ):
             yield f"{name}.{key}", getattr(cls, key)
 
 

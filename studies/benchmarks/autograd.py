@@ -96,7 +96,7 @@ def plain_step(X: Tensor, *, latents: str, active: int, encoder_noise: float) ->
 def execute(run: Run) -> dict[str, Any]:
     """Both steps at every size."""
     quick = run.settings["quick"]
-    rounds, seconds = (3, 0.1) if quick else (11, 0.4)
+    rounds, seconds = (3, 0.1) if quick else (11, 0.25)
     rows = []
     for A, D in QUICK_SIZES if quick else SIZES:
         X = random_rows(EPOCH * B, D)

@@ -361,6 +361,7 @@ def test_a_style_with_a_grid_does_not_cover_pictures():
         ]
     for figure in drawn:
         panels = [*figure.axes, *(inset for axes in figure.axes for inset in axes.child_axes)]
+        panels = [axes for axes in panels if axes.axison]
         lines = [line for axes in panels for line in (*axes.get_xgridlines(), *axes.get_ygridlines())]
         assert not any(line.get_visible() for line in lines)
     assert [entry["color"] for entry in plots.STYLE["axes.prop_cycle"]] == list(PALETTE)  # "C3" is class 3

@@ -51,6 +51,7 @@ GROUPS = {
         "dtype",
         "precision",
         "device",
+        "precision",
         "random_state",
     ),
     Group("Only with --model bayesian-gplvm", sort_key=13): ("n_inducing",),

@@ -141,8 +141,9 @@ class InducingModel(SASModel):
         Z, log_prior = self.draw_latents(X, index, generator)
         Phi, k = self._features(Z)
         seen = (~X.isnan()).to(X) if self.missing else None
-        rows = self.centred(self.dithered(X, generator))
-        rows = rows if seen is None else rows.nan_to_num()
+        rows = self.dithered(X, generator)
+        # Missing values are the mean before they are divided by scales, or the gradient of the scales would be NaN
+        rows = self.centred(rows if seen is None else torch.where(rows.isnan(), self.mean, rows))
         log_p, r = inducing_bound(rows, Phi, k, self.noise, self.M, self.L_C, n_total, seen)
         if self.training:
             share = None if seen is None else seen.mean(1, keepdim=True)
