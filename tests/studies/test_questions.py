@@ -28,7 +28,7 @@ def brief_starts(monkeypatch):
 def test_a_table_is_made_from_the_committed_records(name):
     found = finished(study("questions", name), RESULTS, False)
     assert found, f"no record of {name} has the settings that it asks for"
-    assert page.tables([name], RESULTS, False)[name].startswith("| ")
+    assert "| " in page.tables([name], RESULTS, False)[name]
 
 
 def test_tables_say_what_the_records_say():
