@@ -12,7 +12,10 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import polars as pl
+from anndata import AnnData
 from PIL import Image
 from selenium.webdriver import ActionChains, Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
@@ -112,6 +115,29 @@ def of_penguins(runs: Path) -> Explorer:
     return model.explorer(rows, frame["species"].to_list(), columns=columns, Z=model.embedding_, title="penguins")
 
 
+def of_cells() -> Explorer:
+    """The explorer of made-up cells: five types with marker genes, two of them on the way to the next."""
+    draw = np.random.default_rng(0)
+    n, genes = 1500, 60
+    kind = draw.choice(5, n, p=[0.35, 0.25, 0.2, 0.12, 0.08])
+    age = draw.random(n)  # how far a cell is on its way
+    rate = np.full((n, genes), 0.6) * draw.gamma(4, 0.25, genes)
+    for k in range(5):  # ten markers each; in the first two types, those of the next rise with age
+        rate[kind == k, 10 * k : 10 * k + 10] += draw.gamma(4, 1.5, 10)
+        if k < 2:
+            rate[kind == k, 10 * k + 10 : 10 * k + 20] += 5 * age[kind == k, None]
+    depth = draw.lognormal(0, 0.3, (n, 1))
+    names = ["stem", "progenitor", "mature", "B cell", "monocyte"]
+    cells = AnnData(
+        draw.poisson(rate * depth).astype(np.float32),
+        obs=pd.DataFrame({"age": age.round(2)}, index=[f"cell-{i:04d}" for i in range(n)]),
+        var=pd.DataFrame(index=[f"{names[g // 10]}-{g % 10}" if g < 50 else f"gene-{g}" for g in range(genes)]),
+    )
+    model = SASGP(random_state=0).fit(cells)
+    labels = [names[k] for k in kind]
+    return model.explorer(cells, labels, columns={"age": age.round(2)}, Z=model.embedding_, title="made-up cells")
+
+
 def main(runs: Path) -> None:
     IMAGES.mkdir(exist_ok=True)
     camera = Camera()
@@ -144,6 +170,12 @@ def main(runs: Path) -> None:
     camera.press("[data-mode=look]")
     camera.row(250)
     camera.shoot("explorer-table")
+
+    camera.open(of_cells())
+    camera.press("[data-mode=path]")
+    camera.mouse((0.64, 0.45), (0.35, 0.56), click=True)
+    camera.wait("explorer.path.frames.length")
+    camera.shoot("explorer-cells")
     camera.driver.quit()
 
 

@@ -104,5 +104,6 @@ for d in np.argsort(-surprise[row])[:3]:
     print(f"{train.columns[d]:16} reads {new.iat[row, d]:8.2f}, expected {mean[d]:8.2f} ± {std[d]:.2f}")
 
 # %%
-# **What to read next.** :doc:`/trust` has anomalies in images, compared with a VAE and others, and calibration. On the
-# command line this page is ``sasgp fit pump.csv --out runs/pump`` and ``sasgp score runs/pump new.csv --top 20``.
+# **What to read next.** :doc:`/trust` has more about unusual rows and calibration, and :doc:`/how-good` compares with a
+# VAE, PCA and others on images. On the command line this page is ``sasgp fit pump.csv --out runs/pump`` and ``sasgp
+# score runs/pump new.csv --top 20``.

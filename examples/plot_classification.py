@@ -44,7 +44,7 @@ def truth(X):
 
 X, y = flowers(350)
 X_test, y_test = flowers(2000)
-model = SASGPClassifier(max_epochs=300, random_state=0).fit(X, SPECIES[y])
+model = SASGPClassifier(max_epochs=150, random_state=0).fit(X, SPECIES[y])
 p = model.predict_proba(X_test)
 
 # %%
@@ -104,5 +104,5 @@ axes.legend(loc="upper left")
 plt.show()
 
 # %%
-# **What to read next.** :doc:`/regression` explains how classes become targets, and has MNIST with ten classes.
-# :doc:`plot_regression` predicts numbers.
+# **What to read next.** :doc:`/regression` explains how classes become targets, and :doc:`/how-good-prediction` has
+# MNIST with ten classes. :doc:`plot_regression` predicts numbers.

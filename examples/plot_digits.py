@@ -20,7 +20,7 @@ from sasgp import SASGP, metrics, plots
 X, y = load_digits(return_X_y=True)
 X_train, X_test, y_train, y_test = train_test_split(X / 16, y, test_size=0.2, random_state=0)
 
-model = SASGP(n_components=2, active_set_size=200, batch_size=512, max_epochs=100, random_state=0)
+model = SASGP(n_components=2, active_set_size=200, batch_size=512, max_epochs=70, random_state=0)
 Z_train = model.fit_transform(X_train)
 Z_test = model.transform(X_test)
 
@@ -64,5 +64,6 @@ made = model.sample(36, noise=False, random_state=1)
 plots.contact_sheet(np.clip(made, 0, 1), (8, 8))
 
 # %%
-# **What to read next.** :doc:`/guide` explains every step of this page. :doc:`plot_geodesic` measures distances in such
-# a space, :doc:`plot_anomalies` looks for rows that do not belong, and :doc:`plot_umap` starts from a layout of UMAP.
+# **What to read next.** :doc:`/guide` explains every step of this page, and :doc:`/how-good` has the numbers of full
+# training. :doc:`plot_geodesic` measures distances in a latent space, :doc:`plot_anomalies` looks for rows that do not
+# belong, and :doc:`plot_umap` starts from a layout of UMAP.

@@ -65,8 +65,8 @@ class Spot(torch.nn.Module):
 
 
 models = {
-    "perceptron (the default)": SASGP(max_epochs=300, random_state=0),
-    "spot": SASGP(encoder=Spot(), learning_rate=1e-2, max_epochs=300, random_state=0),
+    "perceptron (the default)": SASGP(max_epochs=250, random_state=0),
+    "spot": SASGP(encoder=Spot(), learning_rate=1e-2, max_epochs=250, random_state=0),
 }
 
 # %%
@@ -112,5 +112,5 @@ again = SASGP.load(path, encoder=Spot())
 print("the same latents:", np.array_equal(again.transform(X_test), models["spot"].transform(X_test)))
 
 # %%
-# **What to read next.** ``encoder="conv"`` is a ready-made convolutional network for images, and ``encoder="table"``
-# has no network at all: :doc:`/guide`. :doc:`plot_kernel` composes a kernel of your own.
+# **What to read next.** :doc:`/kernels-and-encoders` says what an encoder must and may do. :doc:`/settings` compares
+# networks with ``encoder="table"``, which has none. :doc:`plot_kernel` composes a kernel of your own.

@@ -33,7 +33,7 @@ def directions(n):
 
 sun = directions(500)
 X = sun @ sensors.T + draw.normal(0, 0.02, (500, 20))
-model = SASGP(active_set_size=150, batch_size=500, max_epochs=200, random_state=0).fit(X)
+model = SASGP(active_set_size=150, batch_size=500, max_epochs=120, random_state=0).fit(X)
 
 # %%
 # The latent space gives much room to the many rows of the working position. Behind the points is the volume element:
@@ -50,8 +50,8 @@ lines = np.linspace(starts, ends, 60, axis=1)
 plots.geometry(model, paths=paths)
 
 # %%
-# Decode both and look at the sphere from above. The decoded geodesics lie on the great circles, which are the shortest
-# paths between directions. The straight lines of the latent space do not.
+# Decode both and look at the sphere from above. The decoded geodesics lie close to the great circles, which are the
+# shortest paths between directions. The straight lines of the latent space do not.
 
 figure, panel = plt.subplots(figsize=(6.2, 6.2))
 panel.plot(*sun[:, :2].T, ".", ms=3, color="#c9c9c9")
@@ -71,12 +71,12 @@ panel.legend(loc="upper right")
 plt.show()
 
 # %%
-# New rows, 300 random pairs. Geodesic distances are angles in radians, without any calibration. Distances in the latent
+# New rows, 200 random pairs. Geodesic distances are angles in radians, without any calibration. Distances in the latent
 # space, in two principal components and in the data are not: the first are stretched where the rows are many, the
 # others cut through the sphere.
 
-one, other = directions(300), directions(300)
-rows = [each @ sensors.T + draw.normal(0, 0.02, (300, 20)) for each in (one, other)]
+one, other = directions(200), directions(200)
+rows = [each @ sensors.T + draw.normal(0, 0.02, (200, 20)) for each in (one, other)]
 truth = np.arccos(np.clip((one * other).sum(1), -1, 1))
 z_one, z_other = (model.transform(each, refine=20) for each in rows)
 pca = PCA(2).fit(X)
@@ -96,5 +96,5 @@ for panel, (name, distance) in zip(axes, found.items(), strict=True):
 plt.show()
 
 # %%
-# **What to read next.** :doc:`/geometry` defines metric, volume, length, geodesic and distance, and measures how right
-# they are. :doc:`plot_single_cells` uses a geodesic as a trajectory.
+# **What to read next.** :doc:`/geometry` defines metric, volume, length, geodesic and distance, and says how they are
+# computed. :doc:`plot_single_cells` uses a geodesic as a trajectory.

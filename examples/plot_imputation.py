@@ -58,9 +58,9 @@ plt.show()
 # trained on what is left. Then the lower half of *new* images is hidden.
 
 digits = load_digits().data / 16
-holed = np.where(np.random.default_rng(1).random((800, 64)) < 0.4, np.nan, digits[:800])
-model = SASGP(n_components=4, active_set_size=60, batch_size=200, max_epochs=25, random_state=0).fit(holed)
-new = digits[800:1000]
+holed = np.where(np.random.default_rng(1).random((600, 64)) < 0.4, np.nan, digits[:600])
+model = SASGP(n_components=4, active_set_size=60, batch_size=200, max_epochs=20, random_state=0).fit(holed)
+new = digits[600:800]
 half = new.copy()
 half[:, 32:] = np.nan
 filled, std = model.impute(half, return_std=True)
@@ -90,6 +90,6 @@ for line, panels in enumerate(axes):
 plt.show()
 
 # %%
-# **What to read next.** :doc:`/missing-values` has more tables, what happens if values are not missing at random, and
-# how it works. :doc:`plot_table` fits a table of mixed columns with holes; :doc:`plot_pipeline` puts estimators into
-# pipelines.
+# **What to read next.** :doc:`/missing-values` says how it works, and :doc:`/how-good-imputation` has more tables, and
+# what happens if values are not missing at random. :doc:`plot_table` fits a table of mixed columns with holes, and
+# :doc:`plot_pipeline` puts estimators into pipelines.

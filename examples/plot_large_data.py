@@ -131,5 +131,5 @@ print(f"one step of {settings['batch_size']} rows takes {1000 * step:.0f} ms on 
 # - **The command line** does all of this: ``sasgp fit rows.npy --out RUN``, ``sasgp fit --resume RUN`` and ``sasgp
 #   update RUN monday.npy``.
 #
-# **What to read next.** :doc:`/large-data` has a million digits, several hosts, and what happens when a disk is full.
-# :doc:`/performance` measures a step against its matrix products.
+# **What to read next.** :doc:`/large-data` has several hosts, and what happens when a disk is full. :doc:`/how-long`
+# has times and memory that were measured, and :doc:`/performance` compares a step with its matrix products.

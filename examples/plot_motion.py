@@ -36,7 +36,13 @@ def recording(n):
 X, phase, pace = recording(500)
 X_test, phase_test, pace_test = recording(300)
 model = SASGP(
-    init=PCA(2, whiten=True), layout_weight=0.1, active_set_size=100, batch_size=500, max_epochs=80, random_state=0
+    encoder="table",
+    init=PCA(2, whiten=True),
+    layout_weight=0.1,
+    active_set_size=100,
+    batch_size=500,
+    max_epochs=80,
+    random_state=0,
 ).fit(X)
 Z, Z_test = model.embedding_, model.transform(X_test)
 error = X_test - model.predict(Z_test)
@@ -135,5 +141,6 @@ figure.suptitle("the true pose, and twelve draws of its hidden leg in orange", f
 plt.show()
 
 # %%
-# **What to read next.** :doc:`plot_geodesic` finds ways along such a ring, :doc:`plot_kernel` gives a latent dimension
-# a period, and :doc:`/missing-values` explains ``impute``. Faces, spectra or any other rows work in the same way.
+# **What to read next.** :doc:`plot_geodesic` measures distances in a latent space, :doc:`plot_kernel` gives a latent
+# dimension a period, and :doc:`/missing-values` explains ``impute``. Faces, spectra or any other rows work in the same
+# way.

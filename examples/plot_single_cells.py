@@ -44,7 +44,7 @@ train, new = cells[:800].copy(), cells[800:].copy()
 # One call normalises, trains, and writes the latents to ``obsm``, where scanpy looks for them. The counts stay counts:
 # the model sees log(1 + count · median total / total). A second call places new cells in the same space.
 
-model = sasgp.anndata.embed(train, active_set_size=200, batch_size=400, max_epochs=100, random_state=0)
+model = sasgp.anndata.embed(train, active_set_size=200, batch_size=400, max_epochs=60, random_state=0)
 sasgp.anndata.embed(new, model)
 print(new)
 

@@ -38,7 +38,7 @@ MODULES = {
     ),
     "benchmarks": (
         *("floor", "autograd", "peers", "scaling", "growth", "quality", "decoder", "inference", "startup", "shares"),
-        "scale",
+        *("weight", "scale"),
     ),
 }
 SEEDS = (0, 1, 2)

@@ -8,7 +8,8 @@
     machine         processor, cores, threads, how many jobs shared the cores, the load before and after
     results         what the study measured
 
-Where an old record did not keep one of these, it is null.
+Where an old record did not keep one of these, it is null. The commit is then the first one that holds the result, with
+the words "or before", and versions are those that it pins.
 """
 
 import json

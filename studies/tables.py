@@ -18,9 +18,24 @@ from matplotlib.figure import Figure
 from sasgp.data.files import replacing
 from sasgp.errors import InputError
 
-__all__ = ["NOTHING", "filled", "mean_and_deviation", "number", "of_rows", "parts", "publish", "table"]
+__all__ = [
+    *(
+        "NOTHING",
+        "count",
+        "filled",
+        "footnotes",
+        "mean_and_deviation",
+        "number",
+        "of_rows",
+        "of_some",
+        "parts",
+        "publish",
+    ),
+    *("publish", "table"),
+]
 
 NOTHING = "–"
+MIXED = "†"
 DPI = 120
 PART = re.compile(r"<!-- ([\w-]+): made by [^\n]*-->\n(.*?)<!-- end of \1 -->", re.DOTALL)
 
@@ -47,6 +62,26 @@ def number(value: Any, digits: int = 3) -> str:
         places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
         return f"{value:.{places}f}"
     return str(value)
+
+
+def count(records: Sequence[Mapping[str, Any]]) -> str:
+    """How many records a line of a table is of, marked if commits differ."""
+    return f"{len(records)}{MIXED if len({record['commit'] for record in records}) > 1 else ''}"
+
+
+def of_some(cell: str, values: Sequence[Any], records: Sequence[Any]) -> str:
+    """A cell, with the number of records that it is of where that is not all of them."""
+    return cell if not values or len(values) == len(records) else f"{cell} ({len(values)} of {len(records)})"
+
+
+def footnotes(text: str) -> str:
+    """A table with an explanation of what `count` and `of_some` wrote into it."""
+    notes = []
+    if MIXED in text:
+        notes.append(f"{MIXED} Runs of several commits; each record names its own.")
+    if few := re.search(r"\((\d+) of (\d+)\)", text):
+        notes.append(f"({few[1]} of {few[2]}): {few[1]} of {few[2]} records have this number.")
+    return "\n\n".join([text, " ".join(notes)]) if notes else text
 
 
 # ---- tables ----

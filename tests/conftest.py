@@ -7,10 +7,14 @@ import pytest
 import starts
 import torch
 
+from sasgp.training import progress
+
 # Matrices here are small, and threads that wait for each other on a busy machine cost tenfold
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # and so for the processes that tests start
 starts.shorten_every_start()
+
+progress.PATIENCE = progress.SHORTEST = 1e6  # seconds: however slow the machine is, no test prints lines of a log
 
 
 def pytest_addoption(parser):

@@ -22,7 +22,7 @@ _FORKS = multiprocessing.get_context("forkserver")
 # What commands import sooner or later
 _FORKS.set_forkserver_preload(
     ["matplotlib.figure", "polars", "pytest", "safetensors.torch", "sasgp.cli.fit", "sasgp.cli.runs", "sasgp.data",
-     "sasgp.estimators", "sasgp.evaluation", "sasgp.explorer", "sasgp.plots", "sklearn.neighbors", "torch._dynamo",
+     "sasgp.estimators", "sasgp.evaluation", "sasgp.explorer", "sasgp.plots", "sklearn.neighbors",
      "torch.distributed"]
 )  # fmt: skip
 
@@ -72,6 +72,7 @@ def _run(command, environment, cwd, output):
     """What `python *command` does, in a process that has been forked."""
     for number, name in enumerate(("out", "err"), 1):
         os.dup2(os.open(output / name, os.O_WRONLY | os.O_APPEND), number)
+    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)

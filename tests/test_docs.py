@@ -1,33 +1,85 @@
-"""Every Python block in README and docs runs, and every file and anchor they point to is there."""
+"""All code in README and docs runs, the commands of the first pages do, and every link leads somewhere."""
 
 import re
+import shlex
+import webbrowser
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 from starts import shorten_start
 
-from sasgp.estimators import supervised
-from sasgp.training import regression
+from sasgp import cli
+from sasgp.estimators import imputer, supervised
+from sasgp.training import columns, regression
 from sasgp.training import run as fitting
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-ids = [page.name for page in PAGES]
+BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+WITH_COMMANDS = ("README.md", "getting-started.md", "installing.md")  # elsewhere, commands name files of the reader
+WITH_CODE = [page for page in PAGES if page.name in WITH_COMMANDS or "```python" in page.read_text()]
+EPOCHS = 8  # the pages train to the end; here it is enough that they run
 
 
-WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
+@pytest.fixture
+def brief(monkeypatch):
+    """Training that is over soon, and no browser."""
+    monkeypatch.setattr(fitting, "MAX_EPOCHS", EPOCHS)
+    monkeypatch.setattr(supervised, "STEPS", EPOCHS)
+    monkeypatch.setattr(regression, "SHARP_STEPS", 2)
+    monkeypatch.setattr(columns, "STEPS", EPOCHS)
+    monkeypatch.setattr(imputer, "EPOCHS", EPOCHS)
+    monkeypatch.setattr(webbrowser, "open", lambda address: True)
+    shorten_start(monkeypatch, EPOCHS)
+
+
+def files_of_the_readme(n=60):
+    """The files that the README's commands name, written here."""
+    draw = np.random.default_rng(0)
+    group = np.arange(n) % 2
+    table = pl.DataFrame({"bill": draw.normal(40 + 5 * group), "mass": draw.normal(4000 + 500 * group, 100)})
+    table = table.with_columns(species=pl.Series(np.where(group == 1, "Adelie", "Gentoo")))
+    houses = pl.DataFrame({"area": draw.uniform(30, 180, n), "town": draw.choice(["Porto", "Turku"], n)})
+    houses = houses.with_columns(price=1000 * pl.col("area") + draw.normal(0, 5000, n))
+    table.write_csv("table.csv")
+    table.with_columns(mass=pl.when(pl.int_range(n) % 5 > 0).then("mass")).write_csv("gaps.csv")
+    houses.write_csv("houses.csv")
+    # One file stands for the new rows of both runs. Rows of the training file would be refused by `update`
+    pl.concat([table, houses], how="horizontal").with_columns(pl.col("bill") + 0.1).write_csv("new.csv")
+
+
+def run_commands(text):
+    for line in text.splitlines():
+        tokens = shlex.split(line, comments=True)
+        if tokens and tokens[0] == "sasgp":
+            assert cli.main(tokens[1:]) == 0, line
+
+
+def run_page(page):
+    """All Python code of a page and, if its files are there, its commands, from top to bottom."""
+    names = {"__name__": "__main__"}
+    for block in BLOCK.finditer(page.read_text()):
+        language, text = block.groups()
+        if language == "python":
+            above = block.string.count("\n", 0, block.start(2))  # so that a failure shows its line of the page
+            exec(compile("\n" * above + text, str(page), "exec"), names)
+        elif page.name in WITH_COMMANDS:
+            run_commands(text)
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=[page.name for page in WITH_CODE])
-def test_code_runs(page, monkeypatch, tmp_path):
+def test_code_runs(page, brief, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(fitting, "MAX_EPOCHS", 60)  # the pages train to the end; here it is enough that they run
-    monkeypatch.setattr(supervised, "STEPS", 60)
-    monkeypatch.setattr(regression, "SHARP_STEPS", 10)
-    shorten_start(monkeypatch, 50)
-    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
-    exec(compile("\n".join(blocks), str(page), "exec"), {"__name__": "__main__"})
-    assert blocks
+    if page.name == "README.md":
+        files_of_the_readme()
+    run_page(page)
+    if page.name == "getting-started.md":  # it says what is left
+        for name in re.findall(r"`([a-z.]+\.(?:png|html|csv))`", page.read_text().partition("## Use it")[0]):
+            assert (tmp_path / "runs" / "wine" / name).exists(), f"{name} is not there"
+        assert len(pl.read_csv("latents.csv")) == 178
+        assert len(pl.read_csv("samples.csv")) == 3
 
 
 def headings(text):
@@ -38,7 +90,7 @@ def headings(text):
     }
 
 
-@pytest.mark.parametrize("page", PAGES, ids=ids)
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         if target.startswith("http"):
@@ -47,6 +99,23 @@ def test_links_lead_somewhere(page):
         other = page.parent / path if path else page
         assert other.exists(), f"{page.name} links to {target}"
         assert not anchor or anchor in headings(other.read_text()), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_a_page_has_one_title(page):
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    assert len(re.findall(r"^# ", text, flags=re.MULTILINE)) == 1
+    assert text.startswith("# ")
+
+
+def test_every_page_is_in_the_navigation():
+    text = "\n".join(page.read_text() for page in PAGES)
+    named = {
+        name
+        for tree in re.findall(r"^```{toctree}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+        for name in tree.split()
+    }
+    assert {page.stem for page in PAGES[1:]} - named == {"index"}
 
 
 def test_the_two_commands_of_the_readme_are_whole():

@@ -55,6 +55,12 @@ def used(tree):
             yield modules[ast.unparse(node.value)], node.attr
 
 
+def test_the_gallery_has_a_place_for_every_example():
+    source = (ROOT / "docs" / "_sphinx" / "figures.py").read_text()
+    assigned = next(node for node in ast.parse(source).body if isinstance(node, ast.Assign))
+    assert {f"plot_{name}" for name in ast.literal_eval(assigned.value)} == NAMES  # ORDER
+
+
 def test_there_are_at_least_ten_and_a_heading():
     assert len(EXAMPLES) >= 10
     assert all(name.startswith("plot_") for name in NAMES)  # sphinx-gallery runs these, and only these

@@ -43,6 +43,8 @@ CELLS = {
 class Watched(NotebookClient):
     """Keeps the messages that text is shown and replaced with."""
 
+    messages: dict[int, list[tuple[str, str | None, str]]]
+
     def process_message(self, msg, cell, cell_index):
         if msg["msg_type"] in ("display_data", "update_display_data"):
             content = msg["content"]
@@ -82,20 +84,20 @@ def test_progress_is_one_text_that_is_replaced(notebook):
     shares = [int(found[1]) for _, _, text in training if (found := re.search(r"(\d+) %", text))]
     assert shares == sorted(shares)
     assert all(
-        text.count("█") == round(16 * share / 100) for share, (_, _, text) in zip(shares, training, strict=False)
+        text.count("━") == round(16 * share / 100) for share, (_, _, text) in zip(shares, training, strict=False)
     )
     # What stays in the notebook: the last state, with the noise that the history has
     *_, noise = json.loads(outputs["facts"][0].text)[3].values()
     last = [one.data["text/plain"] for one in outputs["fit"] if "training" in one.data["text/plain"]]
     assert len(last) == 1
-    assert re.fullmatch(rf"█{{16}}  training: done in 0:\d\d  epoch 40/40  objective \S+  noise {noise:.3g}", last[0])
+    assert re.fullmatch(rf"━{{16}}  training: done in 0:\d\d  epoch 40/40  objective \S+  noise {noise:.3g}", last[0])
 
 
 def test_work_of_unknown_length_and_work_that_fails_have_a_last_state(notebook):
     outputs, messages, _ = notebook
     assert outputs["unknown"][0].data["text/plain"] == "layout: done in 0:00"
     assert len(messages["unknown"]) > 2
-    assert outputs["interrupted"][0].data["text/plain"] == "████░░░░░░░░░░░░  rows: stopped after 0:00"
+    assert outputs["interrupted"][0].data["text/plain"] == "━━━━────────────  rows: stopped after 0:00"
 
 
 def test_a_figure_is_shown_once_with_and_without_pyplot(notebook):

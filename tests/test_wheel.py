@@ -97,7 +97,7 @@ def test_the_base_install_runs_what_the_readme_shows(installed):
     (block,) = re.findall(r"^```python\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
     short = "from sasgp.training import fit_encoder, run\nrun.MAX_EPOCHS, fit_encoder.FIT_STEPS = 20, 50\n"
     here = "import sasgp\nprint(sasgp.__file__)\n"
-    out = run(installed / "env/bin/python", "-I", "-W", "error", "-c", short + block + here, cwd=installed)
+    out = run(installed / "env/bin/python", "-I", "-c", short + block + here, cwd=installed)
     assert out.startswith(str(installed / "env"))
     assert (installed / "digits.safetensors").is_file()
 
@@ -114,7 +114,7 @@ def test_the_base_install_has_the_command_line_with_pictures_and_tables(installe
     )
     command = installed / "env/bin/sasgp"
     out = run(command, "fit", "table.csv", "--out", "run", "--max-epochs", "3", "--labels", "kind", cwd=installed)
-    assert "60" in out or "54" in out
+    assert "54" in out  # a tenth of 60 rows is held out
     for name in ("model.safetensors", "embedding.csv", "latent.png", "explorer.html"):
         assert (installed / "run" / name).is_file()
     run(command, "embed", "run", "table.csv", "--out", "latents.csv", cwd=installed)

@@ -1,4 +1,4 @@
-"""Pictures of the gallery: the figure that a block of an example ends with, as a notebook shows it.
+"""The gallery: the order of its examples, and the figure that a block ends with, as a notebook shows it.
 
 `sasgp.plots` returns figures that pyplot does not know, so sphinx-gallery does not find them by itself.
 """
@@ -9,6 +9,11 @@ from weakref import WeakSet
 from matplotlib.figure import Figure
 from sphinx_gallery.scrapers import figure_rst
 
+# What most people look for comes first. An example that is not named here comes last
+ORDER = (
+    "digits", "table", "imputation", "anomalies", "regression", "classification", "umap", "single_cells", "geodesic",
+    "motion", "pipeline", "kernel", "encoder", "large_data",
+)  # fmt: skip
 DPI = 110
 SHOWN: WeakSet[Figure] = WeakSet()  # a block that ends with no value leaves that of an earlier block
 
@@ -22,3 +27,14 @@ def last_figure(block: Any, variables: dict[str, Any], settings: dict[str, Any])
     path = next(variables["image_path_iterator"])
     found.savefig(path, dpi=DPI, bbox_inches="tight")
     return figure_rst([path], settings["src_dir"])
+
+
+class Order:
+    """The key by which sphinx-gallery sorts the files of a folder."""
+
+    def __init__(self, src_dir: str) -> None:
+        self.src_dir = src_dir
+
+    def __call__(self, name: str) -> tuple[int, str]:
+        known = name.removeprefix("plot_").removesuffix(".py")
+        return (ORDER.index(known) if known in ORDER else len(ORDER)), name

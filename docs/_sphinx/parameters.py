@@ -10,6 +10,18 @@ import types
 from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin
 
+from numpy.typing import ArrayLike
+
+# Python's names → those of documentation
+NAMES = {
+    "Callable": "callable",
+    "Decoder": "estimator",
+    "Iterable": "iterable",
+    "Mapping": "dict",
+    "Path": "path",
+    "Sequence": "sequence",
+    "_empty": "",
+}
 SECTION = re.compile(r"^-{3,}\s*$")
 ENTRY = re.compile(r"^(?P<names>\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: : (?P<type>.*))?$")
 
@@ -38,24 +50,27 @@ def completed(lines: list[str], parameters: Mapping[str, inspect.Parameter]) -> 
         if SECTION.match(following):
             inside = line.strip() in ("Parameters", "Other Parameters")
         entry = ENTRY.match(line) if inside and not SECTION.match(following) else None
-        result.append(_entry(entry, parameters) if entry else line)
+        result += _entries(entry, parameters) if entry else [line]
     return result
 
 
-def _entry(entry: re.Match[str], parameters: Mapping[str, inspect.Parameter]) -> str:
-    names = [name.lstrip("*") for name in entry["names"].split(", ")]
-    known = [parameters[name] for name in names if name in parameters]
-    if not known:
-        return entry[0]
-    kind = entry["type"] or written(known[0].annotation)
-    default = known[0].default
-    if default is not inspect.Parameter.empty and "default" not in kind:
-        kind = f"{kind.removesuffix(', optional')}, default {_value(default)}"
-    return f"{entry['names']} : {kind}" if kind else entry["names"]
+def _entries(entry: re.Match[str], parameters: Mapping[str, inspect.Parameter]) -> list[str]:
+    """One line for each name of an entry; the last one has the text that follows."""
+    names = entry["names"].split(", ")
+    if not all(name.lstrip("*") in parameters for name in names):
+        return [entry[0]]
+    return [f"{name} : {_type(entry['type'], parameters[name.lstrip('*')])}" for name in names]
+
+
+def _type(said: str | None, parameter: inspect.Parameter) -> str:
+    kind = written(parameter.annotation) if said in (None, "optional") else said.removesuffix(", optional")
+    known = parameter.default is inspect.Parameter.empty or "default" in kind
+    return kind if known else f"{kind}, default {_value(parameter.default)}"
 
 
 def _value(value: Any) -> str:
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+    text = f'"{value}"' if isinstance(value, str) else repr(value)
+    return "{}" if text == "<factory>" else text  # the only one in a public dataclass
 
 
 def written(annotation: Any) -> str:
@@ -65,21 +80,20 @@ def written(annotation: Any) -> str:
 
 
 def _words(annotation: Any) -> list[str]:
-    if annotation in (inspect.Parameter.empty, None):
-        return ["None"] if annotation is None else [""]
+    if annotation in (None, type(None)):
+        return ["None"]
     if annotation is Any:
         return ["object"]
-    if annotation is type(None):
-        return ["None"]
     if get_origin(annotation) is Literal:
-        return [f'"{value}"' if isinstance(value, str) else repr(value) for value in get_args(annotation)]
+        return [_value(value) for value in get_args(annotation)]
     if get_origin(annotation) in (Union, types.UnionType):
-        return [word for part in get_args(annotation) for word in _words(part)]
-    if get_origin(annotation) is not None:
-        return [_name(get_origin(annotation))]
-    return [_name(annotation)]
+        parts = get_args(annotation)
+        if set(get_args(ArrayLike)) <= set(parts):
+            parts = ("array-like", *(part for part in parts if part not in get_args(ArrayLike)))
+        return [word for part in parts for word in _words(part)]
+    return [_name(get_origin(annotation) or annotation)]
 
 
 def _name(kind: Any) -> str:
-    name = getattr(kind, "__name__", str(kind))
-    return {"Mapping": "dict", "ndarray": "ndarray"}.get(name, name)
+    name = str(getattr(kind, "__forward_arg__", None) or getattr(kind, "__name__", kind))
+    return NAMES.get(name, name)

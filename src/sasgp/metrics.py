@@ -304,7 +304,17 @@ def trustworthiness(X: ArrayLike, Z: ArrayLike, k: int = 15) -> float:
 
 
 def continuity(X: ArrayLike, Z: ArrayLike, k: int = 15) -> float:
-    """Whether neighbours in the data are also neighbours in the latent space: `trustworthiness` with X, Z swapped."""
+    """Whether neighbours in the data are also neighbours in the latent space: `trustworthiness` with X, Z swapped.
+
+    Parameters
+    ----------
+    X
+        Observations [N, D].
+    Z
+        Their latents [N, Q].
+    k
+        Number of neighbours.
+    """
     return trustworthiness(Z, X, k)
 
 

@@ -101,7 +101,7 @@ def execute(run: Run) -> dict[str, Any]:
     for A, D in QUICK_SIZES if quick else SIZES:
         X = random_rows(EPOCH * B, D)
         for latents in ("point", "bayesian"):
-            asked = {"latents": latents, "active_set_size": A, "batch_size": B, "n_components": Q}
+            asked: dict[str, Any] = {"latents": latents, "active_set_size": A, "batch_size": B, "n_components": Q}
             ours, mixed = (trainer(X, **asked, precision=precision) for precision in ("float32", "mixed"))
             encoder_noise: Any = ours.model.encoder_noise
             plain = plain_step(torch.from_numpy(X), latents=latents, active=A, encoder_noise=encoder_noise)

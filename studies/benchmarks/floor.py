@@ -119,7 +119,7 @@ def execute(run: Run) -> dict[str, Any]:
 def _measured(X: Any, latents: str, A: int, B: int, rounds: int, seconds: float) -> dict[str, Any]:
     D = X.shape[1]
     sizes = (A, B, D, Q, 1 if latents == "point" else 2)
-    asked = {"latents": latents, "active_set_size": A, "batch_size": B, "n_components": Q}
+    asked: dict[str, Any] = {"latents": latents, "active_set_size": A, "batch_size": B, "n_components": Q}
     steps = {name: one_step(trainer(X, **asked, precision=kind)) for kind, name in PRECISIONS.items()}
     title = f"floor  {latents} A={A} B={B} D={D}"
     found = interleaved({"floor": floor(*sizes), **steps}, rounds=rounds, seconds=seconds, title=title)

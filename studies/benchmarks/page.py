@@ -28,7 +28,7 @@ def floor(result: dict[str, Any]) -> Figure:
     widths = sorted({row["D"] for row in rows})
     shown = {D: [row for row in rows if row["D"] == D and row["latents"] == "point"] for D in widths}
     figure = Figure(figsize=(11, 3.2), layout="constrained")
-    ratios = {"width_ratios": [len(part) for part in shown.values()]}
+    ratios: dict[str, Any] = {"width_ratios": [len(part) for part in shown.values()]}
     for axes, D in zip(figure.subplots(1, len(widths), sharey=True, squeeze=False, **ratios)[0], widths, strict=True):
         for shift, latents, colour in ((-0.2, "point", BLUE), (0.2, "bayesian", NAVY)):
             part = [row for row in rows if row["D"] == D and row["latents"] == latents]

@@ -11,7 +11,7 @@ import json
 import sys
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
@@ -55,7 +55,7 @@ def frames(frame: FrameType | None) -> Iterable[tuple[str, str]]:
 def main(path: Path, tokens: list[str]) -> int:
     """Run the command, and write how many seconds each part took."""
     first, ended = threading.get_ident(), threading.Event()
-    seconds: Counter[str] = Counter()
+    seconds: dict[str, float] = defaultdict(float)
 
     def watch() -> None:
         last = time.perf_counter()

@@ -11,7 +11,7 @@ from studies.paper import figures, published
 from studies.paper.listing import BOTH, EPOCHS, SIZES, STUDIES
 from studies.paper.results import NAMES, Results, model_name, place
 from studies.records import ROOT, Record
-from studies.tables import NOTHING, mean_and_deviation, table
+from studies.tables import NOTHING, count, footnotes, mean_and_deviation, of_some, table
 
 __all__ = ["PAGE", "contents", "pictures", "tables"]
 
@@ -28,13 +28,14 @@ STRUCTURE = (
 
 def value(records: Sequence[Record], metric: str, digits: int = 4) -> str:
     """A metric over seeds."""
-    found = (record["results"]["metrics"] for record in records)
-    return mean_and_deviation([metrics[metric] for metrics in found if metric in metrics], digits)
+    metrics = [record["results"]["metrics"] for record in records]
+    found = [one[metric] for one in metrics if metric in one]
+    return of_some(mean_and_deviation(found, digits), found, records)
 
 
 def _seconds(records: Sequence[Record]) -> str:
     found = [record["results"]["cpu_seconds"] for record in records if "cpu_seconds" in record["results"]]
-    return f"{mean(found):.0f}" if found else NOTHING
+    return of_some(f"{mean(found):.0f}" if found else NOTHING, found, records)
 
 
 # ---- tables ----
@@ -54,7 +55,7 @@ def table1(results: Results) -> str:
                     if records:
                         ours = mean(record["results"]["metrics"][metric] for record in records)
                         cells, better = cells + 1, better + (ours < paper)
-                rows.append([*line, str(len(records))])
+                rows.append([*line, count(records)])
     header = ["", "latents", "A", "RMSE, paper", "RMSE", "MAE, paper", "MAE", "NLPD, paper", "NLPD", "seeds"]
     return f"{table(header, rows)}\n\nOurs is below the paper's in {better} of {cells} cells."
 
@@ -67,7 +68,7 @@ def support(results: Results) -> str:
         sizes = (f"_{FEWER}", f"_{SOME}", "")
         given = [value(records, f"{metric}{size}") for metric in ("rmse", "nlpd") for size in sizes]
         others = [value(records, "knn_1"), value(records, "knn_15"), value(records, "positions", 0)]
-        rows.append([NAMES[data], latents, A[1:], *given, *others, _seconds(records), str(len(records))])
+        rows.append([NAMES[data], latents, A[1:], *given, *others, _seconds(records), count(records)])
     names = [f"{metric}, {size} rows" for metric in ("RMSE", "NLPD") for size in (FEWER, SOME, "all")]
     return table(["", "latents", "A", *names, "1-NN", "15-NN", "positions", "CPU s", "seeds"], rows)
 
@@ -81,7 +82,7 @@ def table2(results: Results) -> str:
         paper = None if point else published.ONE_NN.get(run.data, {}).get(run.estimator)
         accuracy = NOTHING if paper is None else f"{paper:.2f}"
         ours = [value(records, metric) for metric in ("knn_1", "knn_15", "rmse", "nlpd")]
-        rows.append([NAMES[run.data], model_name(run), accuracy, *ours, _seconds(records), str(len(records))])
+        rows.append([NAMES[run.data], model_name(run), accuracy, *ours, _seconds(records), count(records)])
     return table(["", "model", "1-NN, paper", "1-NN", "15-NN", "RMSE", "NLPD", "CPU s", "seeds"], rows)
 
 
@@ -90,7 +91,7 @@ def _compared(results: Results, lines: Iterable[tuple[str, str]], first: str) ->
     for title, name in lines:
         records = results.records(name)
         metrics = [value(records, metric) for metric in ("rmse", "mae", "nlpd", "knn_1")]
-        rows.append([title, *metrics, str(len(records))])
+        rows.append([title, *metrics, count(records)])
     return table([first, "RMSE", "MAE", "NLPD", "1-NN", "seeds"], rows)
 
 
@@ -135,8 +136,8 @@ def neighbours(results: Results) -> str:
         for prefix, words in parts.items():
             metrics = [value(records, f"{prefix}{metric}") for metric in ("knn_1", "knn_15", "rmse", "nlpd")]
             metrics += [value(records, f"{prefix}{metric}", 3) for _, metric in STRUCTURE]
-            seconds = [_seconds(records), value(records, f"{prefix}transform_seconds", 1).partition(" ")[0]]
-            rows.append([NAMES[run.data], f"{model_name(run)}{words}", *metrics, *seconds, str(len(records))])
+            seconds = [_seconds(records), value(records, f"{prefix}transform_seconds", 1).partition(" ±")[0]]
+            rows.append([NAMES[run.data], f"{model_name(run)}{words}", *metrics, *seconds, count(records)])
     return table([*first, *(name for name, _ in STRUCTURE), *last], rows)
 
 
@@ -168,7 +169,8 @@ def tables(studies: Iterable[str], out: Path, quick: bool) -> dict[str, str]:
 
 
 def _tables(results: Results, studies: Iterable[str]) -> dict[str, str]:
-    return {make.__name__: make(results) for name in studies if results.of(name) for make in TABLES.get(name, ())}
+    makers = (make for name in studies if results.of(name) for make in TABLES.get(name, ()))
+    return {make.__name__: footnotes(make(results)) for make in makers}
 
 
 def contents(out: Path, quick: bool) -> dict[str, str]:

@@ -29,7 +29,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sasgp import SASGPClassifier
 from sasgp.data import load
 from studies.records import Record, Run
-from studies.tables import mean_and_deviation
+from studies.tables import count, mean_and_deviation
 from studies.tables import table as markdown
 
 Array = NDArray[Any]
@@ -102,11 +102,12 @@ def table(records: Sequence[Record]) -> str:
     for data in (*SMALL, "mnist"):
         for model, title in MODELS.items():
             chosen = {"data": data, "model": model}
-            found = [r["results"] for r in records if chosen.items() <= r["settings"].items()]
+            some = [r for r in records if chosen.items() <= r["settings"].items()]
+            found = [r["results"] for r in some]
             if found:
                 cells = [mean_and_deviation([one[key] for one in found], 4) for key in ("accuracy", "log_loss")]
                 times = [mean_and_deviation([one["cpu_seconds"][of] for one in found], 1) for of in ("fit", "predict")]
-                lines.append([data, f"{found[0]['rows']:,}", title, *cells, *times, str(len(found))])
+                lines.append([data, f"{found[0]['rows']:,}", title, *cells, *times, count(some)])
     return markdown(["data", "rows", "model", "accuracy", "log loss", "CPU s, fit", "CPU s, predict", "splits"], lines)
 
 

@@ -16,7 +16,7 @@ import sasgp
 from sasgp.data import load
 from sasgp.metrics import knn_accuracy, rmse
 from studies.records import Record, Run
-from studies.tables import mean_and_deviation
+from studies.tables import count, mean_and_deviation
 from studies.tables import table as markdown
 
 SEEDS = (0, 1, 2)
@@ -107,5 +107,5 @@ def table(records: Sequence[Record]) -> str:
         settings, kind = pair[0][seeds[0]]["settings"], name.removeprefix("encoder-noise-rows-").partition("-")[0]
         found = [[part[seed]["results"]["metrics"][m] for seed in seeds] for m in METRICS for part in pair]
         cells = [mean_and_deviation(values, 3) for values in found]
-        rows.append([kind, settings["data"], str(settings["rows"]), *cells, str(len(seeds))])
+        rows.append([kind, settings["data"], str(settings["rows"]), *cells, count([pair[0][seed] for seed in seeds])])
     return markdown(["model", "data", "rows", *(f"{m}, {noise:g}" for m in METRICS for noise in NOISES), "seeds"], rows)

@@ -23,7 +23,7 @@ from typing import Any
 __all__ = ["Server"]
 
 TICK = 0.05  # seconds between two looks at a process
-PATIENCE = 10  # times the CPU time of a test: how long it may wait
+PATIENCE = 30  # times the CPU time of a test: how long it may wait
 
 
 class Server:
@@ -50,9 +50,8 @@ class Server:
 
     def close(self) -> None:
         """End the process."""
-        if self.process is not None and self.process.stdin is not None:
-            self.process.stdin.close()
-            self.process.wait()
+        if self.process is not None:
+            self.process.communicate()
 
 
 # ---- the process that forks ----

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from sasgp import InputError, SASGPImputer
 from studies.records import Record, Run
-from studies.tables import NOTHING, mean_and_deviation
+from studies.tables import count, mean_and_deviation, of_some
 from studies.tables import table as markdown
 
 SEEDS = range(5)
@@ -123,12 +123,13 @@ def table(records: Sequence[Record]) -> str:
     methods = (OURS, "MICE", "kNN, 10", "20 extra trees", "column mean")
     lines = []
     for name in dict.fromkeys(record["name"] for record in records):
-        found = [record["results"] for record in records if record["name"] == name]
+        some = [record for record in records if record["name"] == name]
+        found = [record["results"] for record in some]
         title, _, rate = name.removeprefix("imputation-").rpartition("-")
         errors = [[one["nrmse"][method] for one in found if method in one["nrmse"]] for method in methods]
-        cells = [mean_and_deviation(values, 2) if values else NOTHING for values in errors]
+        cells = [of_some(mean_and_deviation(values, 2), values, some) for values in errors]
         intervals = f"{100 * np.mean([one['coverage'] for one in found]):.1f} %"
         likelihood = f"{np.mean([one['log_likelihood'] for one in found]):.2f}".replace("-", "−")
-        lines.append([title.replace("_", " "), f"{rate} %", *cells, intervals, likelihood, str(len(found))])
+        lines.append([title.replace("_", " "), f"{rate} %", *cells, intervals, likelihood, count(some)])
     header = ["100 × NRMSE", "hidden", *methods, "in 95 % intervals", "log-likelihood", "seeds"]
     return markdown(header, lines)

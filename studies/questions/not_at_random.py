@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sasgp import SASGPImputer
 from studies.records import Record, Run
-from studies.tables import mean_and_deviation
+from studies.tables import count, mean_and_deviation
 from studies.tables import table as markdown
 
 SEEDS = range(3)
@@ -81,7 +81,7 @@ def table(records: Sequence[Record]) -> str:
             for method in ("SASGPImputer", "MICE", "column mean")
         ]
         inside = f"{100 * np.mean([one['coverage'] for one in found]):.0f} %"
-        lines.append([settings["table"].replace("_", " "), settings["kind"], *cells, inside, str(len(found))])
+        lines.append([settings["table"].replace("_", " "), settings["kind"], *cells, inside, count(some)])
     methods = ("SASGPImputer", "MICE", "column mean")
     header = [f"{what}, {method}" for what in ("RMSE", "bias") for method in methods]
     return markdown(["table", "hidden", *header, "in 95 % intervals", "seeds"], lines)

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from studies.catalogue import finished, study
 from studies.records import ROOT, Record
+from studies.tables import footnotes
 
 __all__ = ["OTHERS", "PAGE", "REGRESSION", "REGRESSION_PARTS", "contents", "others", "pictures", "tables"]
 
@@ -26,6 +27,7 @@ OTHERS = {  # pages, and the questions whose tables they have
             "hyperparameters",
             "neighbours",
             "geodesics",
+            "mutants",
         ),
     ),
     ROOT / "docs" / "how-good-imputation.md": ("imputation", "not-at-random"),
@@ -43,7 +45,7 @@ def _found(name: str, out: Path, quick: bool) -> tuple[Any, list[Record]]:
 def tables(studies: Iterable[str], out: Path, quick: bool) -> dict[str, str]:
     """The tables of questions, as far as there are records."""
     found = {name: _found(name, out, quick) for name in studies}
-    return {name: module.table(records) for name, (module, records) in found.items() if records}
+    return {name: footnotes(module.table(records)) for name, (module, records) in found.items() if records}
 
 
 def contents(out: Path, quick: bool) -> dict[str, str]:
@@ -54,7 +56,7 @@ def contents(out: Path, quick: bool) -> dict[str, str]:
 def _parts(names: Iterable[str], out: Path, quick: bool) -> dict[str, str]:
     found = {name: _found(name, out, quick) for name in names}
     return {
-        name: module.part(records) if records else f"Not run yet: `python -m studies questions {name}`."
+        name: footnotes(module.part(records)) if records else f"Not run yet: `python -m studies questions {name}`."
         for name, (module, records) in found.items()
     }
 

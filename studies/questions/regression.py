@@ -29,7 +29,7 @@ from sklearn.model_selection import KFold, cross_val_predict
 from sasgp import InputError, SASGPRegressor
 from studies.questions.gpytorch_models import SVGP, ExactGP
 from studies.records import Record, Run
-from studies.tables import NOTHING, mean_and_deviation
+from studies.tables import NOTHING, count, mean_and_deviation
 from studies.tables import table as markdown
 
 __all__ = ["MODELS", "TABLES", "part", "scored", "split"]
@@ -178,13 +178,14 @@ def table(records: Sequence[Record]) -> str:
     """One line per table and model: means and deviations over splits."""
     lines = []
     for data, model in dict.fromkeys((r["settings"]["data"], r["settings"]["model"]) for r in _sorted(records)):
-        found = _results(records, data, model)
+        some = _chosen(records, data, model)
+        found = [record["results"] for record in some]
         cells = [mean_and_deviation([one[key] for one in found], digits) for key, (_, digits) in SHOWN.items()]
         seconds = [
             mean_and_deviation([one["cpu_seconds"][of] for one in found], digits)
             for of, digits in {"fit": 1, "predict": 2}.items()
         ]
-        lines.append([data, MODELS[model], *cells, *seconds, str(len(found))])
+        lines.append([data, MODELS[model], *cells, *seconds, count(some)])
     header = ["table", "model", *(name for name, _ in SHOWN.values()), "CPU s, fit", "CPU s, predict", "splits"]
     return markdown(header, lines)
 
@@ -196,9 +197,10 @@ def part(records: Sequence[Record]) -> str:
         rows = next(r["results"]["rows"] for r in records if r["settings"]["data"] == data)
         cells = []
         for model in MODELS:
-            found = _results(records, data, model)
+            some = _chosen(records, data, model)
+            found = [record["results"] for record in some]
             rmse, nll = (np.mean([one[key] for one in found]) if found else math.nan for key in ("rmse", "nll"))
-            cells.append(f"{rmse:.4f} / {nll:.2f} ({len(found)})".replace("-", "−") if found else NOTHING)
+            cells.append(f"{rmse:.4f} / {nll:.2f} ({count(some)})".replace("-", "−") if found else NOTHING)
         lines.append([data, f"{rows:,}", *cells])
     return markdown(["RMSE / NLL (splits)", "rows", *MODELS.values()], lines)
 
@@ -209,6 +211,6 @@ def _sorted(records: Sequence[Record]) -> list[Record]:
     return sorted(records, key=lambda r: (places[r["settings"]["data"]], order.index(r["settings"]["model"])))
 
 
-def _results(records: Sequence[Record], data: str, model: str) -> list[dict[str, Any]]:
-    chosen = {"data": data, "model": model}
-    return [r["results"] for r in records if chosen.items() <= r["settings"].items()]
+def _chosen(records: Sequence[Record], data: str, model: str) -> list[Record]:
+    settings = {"data": data, "model": model}
+    return [record for record in records if settings.items() <= record["settings"].items()]

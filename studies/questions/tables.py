@@ -31,7 +31,7 @@ from sasgp import SASGP
 from sasgp.data.columns import Category, Columns, Discrete, Number
 from studies.questions.table_sets import FILES, NUMBERS, Guess, is_level, measured, rows, split
 from studies.records import Record, Run
-from studies.tables import mean_and_deviation
+from studies.tables import count, mean_and_deviation, of_some
 from studies.tables import table as markdown
 
 Array = NDArray[Any]
@@ -278,8 +278,10 @@ def table(records: Sequence[Record]) -> str:
     """Both questions, mean and deviation over splits."""
     lines = []
     for question, data, model in product(QUESTIONS, (*FILES, *NUMBERS), MODELS):
-        asked = (r for r in records if (r["settings"]["data"], r["settings"]["model"]) == (data, model))
-        found = [record["results"][question] for record in asked if question in record["results"]]
-        cells = [mean_and_deviation([one[key] for one in found if key in one], 3) for key in SHOWN]
-        lines += [[QUESTIONS[question], data, model, *cells, str(len(found))]] if found else []
+        asked = [r for r in records if (r["settings"]["data"], r["settings"]["model"]) == (data, model)]
+        some = [record for record in asked if question in record["results"]]
+        found = [record["results"][question] for record in some]
+        values = [[one[key] for one in found if key in one] for key in SHOWN]
+        cells = [of_some(mean_and_deviation(these, 3), these, found) for these in values]
+        lines += [[QUESTIONS[question], data, model, *cells, count(some)]] if found else []
     return markdown(["", "data", "model", *SHOWN.values(), "splits"], lines)

@@ -19,7 +19,7 @@ from sasgp.data.columns import table as table_module
 from sasgp.evaluation.tables import table_sums
 from studies.questions.table_sets import rows, split
 from studies.records import Record, Run
-from studies.tables import mean_and_deviation
+from studies.tables import count, mean_and_deviation
 from studies.tables import table as markdown
 
 SEEDS = (0, 1)
@@ -81,10 +81,10 @@ def table(records: Sequence[Record]) -> str:
     lines = []
     for choice, (values, data_sets) in CHOICES.items():
         for data, value in product(data_sets, values):
-            asked = (
+            asked = [
                 r for r in records if [r["settings"][k] for k in ("choice", "data", "value")] == [choice, data, value]
-            )
+            ]
             found = [record["results"]["metrics"] for record in asked]
             cells = [mean_and_deviation([one[key] for one in found if key in one], 3) for key in SHOWN]
-            lines += [[choice, data, str(value), *cells, str(len(found))]] if found else []
+            lines += [[choice, data, str(value), *cells, count(asked)]] if found else []
     return markdown(["choice", "data", "value", *SHOWN.values(), "splits"], lines)

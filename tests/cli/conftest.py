@@ -5,7 +5,6 @@ import pytest
 from command_line import FAST, table
 
 from sasgp import cli
-from sasgp.training import progress
 
 
 @pytest.fixture(scope="session")
@@ -27,14 +26,7 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def patient(monkeypatch):
-    """However slow the machine is, nothing is logged."""
-    monkeypatch.setattr(progress, "PATIENCE", 1e6)
-    monkeypatch.setattr(progress, "SHORTEST", 1e6)
-
-
-@pytest.fixture
-def sasgp(capsys, patient):
+def sasgp(capsys):
     """Runs a command that must succeed, and returns what it printed."""
 
     def sasgp(*tokens):
@@ -47,7 +39,7 @@ def sasgp(capsys, patient):
 
 
 @pytest.fixture
-def error(capsys, patient):
+def error(capsys):
     """Runs a command that must fail with code 2 and one line, and returns that line."""
 
     def error(*tokens, code=2):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from command_line import shell, table
+from command_line import shell, table, without_progress
 from processes import Process
 
 from sasgp import SASGP, cli
@@ -91,7 +91,10 @@ def test_the_named_row_is_that_of_the_file_not_of_the_shuffle(here, error):
             ["fit", "digits", "--out", "run", "--encoder-noise", "nan"],
             "Got nan. Leave it out, and the number of rows",
         ),
-        (["fit", "digits", "--out", "run", "--n-components", "1.5"], "components: expected a whole number. Got 1.5"),
+        (
+            ["fit", "digits", "--out", "run", "--n-components", "1.5"],
+            "components: expected auto or a whole number. Got 1.5",
+        ),
         (["fit", "digits", "--out", "run", "--active-set-size=1.5"], "--active-set-size: expected a whole number"),
         (["fit", "digits", "--out", "run", "--image-shape", "8", "8.4"], "--image-shape: expected a whole number"),
         (["embed", "RUN", "digits", "--out", "z.npy", "--refine", "2.6"], "--refine: expected a whole number"),
@@ -239,13 +242,18 @@ def test_a_warning_is_one_line(home, here):
         "sasgp.SASGP.sample = lambda *a, **b: [warnings.warn('rather odd'), sample(*a, **b)][1]; main(sys.argv[1:])"
     )
     _, err = Process("-c", code, "sample", home / "run", "--out", "x.npy").communicate()
-    assert err == "sasgp: warning: rather odd\n"
+    assert without_progress(err) == "sasgp: warning: rather odd\n"
 
 
-def test_a_broken_pipe_is_quiet():
-    command = f"{sys.executable} -m sasgp fit --help | true"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert done.stderr == ""
+def test_a_broken_pipe_is_quiet(home):
+    # As in `sasgp evaluate … | true`. Python flushes what is left at its end, and would complain then
+    code = (
+        "import os, sys; r, w = os.pipe(); os.close(r); sys.stdout = os.fdopen(w, 'w'); from sasgp.cli import main; "
+        "code = main(sys.argv[1:]); sys.stdout.flush(); sys.exit(code)"
+    )
+    process = Process("-c", code, "evaluate", home / "run", home / "table.csv", "--labels", "species")
+    assert without_progress(process.communicate()[1]) == ""
+    assert process.returncode == 141
 
 
 @pytest.mark.parametrize("command", [("fit", "table.csv", "--out", "r"), ("evidence", "run", "--rows", "5")])

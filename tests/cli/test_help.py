@@ -17,7 +17,7 @@ from sasgp.cli import fit_options
 def test_help_does_not_wait_for_heavy_imports(tokens):
     code = (
         "import sys; from sasgp.cli import main; code = main(sys.argv[1:]); "
-        "print({'torch', 'gpytorch', 'sklearn', 'matplotlib', 'polars'} & {*sys.modules}); sys.exit(code)"
+        "print({'numpy', 'torch', 'gpytorch', 'sklearn', 'matplotlib', 'polars'} & {*sys.modules}); sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", code, *tokens], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"

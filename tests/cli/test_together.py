@@ -165,8 +165,8 @@ def test_two_processes_give_what_one_gives(one, two, folder, name):
     else:
         got, expected = json.loads(first["out"]), json.loads(one[name]["out"])
         assert list(got) == list(expected)
-        for key in ("pit", "which", "neighbours"):
-            assert got.pop(key, None) == expected.pop(key, None)
+        for key in [key for key, value in expected.items() if not isinstance(value, int | float)]:
+            assert got.pop(key) == expected.pop(key)
         assert got == pytest.approx(expected, rel=1e-9)
 
 

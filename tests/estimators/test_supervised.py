@@ -239,16 +239,18 @@ def test_a_table_with_text_and_missing_cells():
     assert model.relevance_.shape == (2,)
 
 
-def test_whether_a_value_is_missing_is_an_input():
+def test_whether_a_value_is_missing_is_an_input(tmp_path):
     draw = np.random.default_rng(0)
     X = draw.standard_normal((300, 2))
-    X[draw.random(300) < 0.3, 1] = np.nan
-    y = np.isnan(X[:, 1]) + 0.05 * draw.standard_normal(300)
+    X[draw.random(300) < 0.3, 0] = np.nan
+    y = np.isnan(X[:, 0]) + 0.05 * draw.standard_normal(300)
     model = SASGPRegressor(max_epochs=40, random_state=0).fit(X[:200], y[:200])
     assert model.score(X[200:], y[200:]) > 0.9
-    X[200, 0] = np.nan  # in a column that was complete: its mean
+    model.save(tmp_path / "m.safetensors")
+    np.testing.assert_array_equal(SASGPRegressor.load(tmp_path / "m.safetensors").predict(X), model.predict(X))
+    X[200, 1] = np.nan  # in a column that was complete: its mean
     filled = X[200:201].copy()
-    filled[0, 0] = model.model_.centre[0]
+    filled[0, 1] = model.model_.centre[1]
     np.testing.assert_allclose(model.predict(X[200:201]), model.predict(filled), rtol=1e-5)
 
 

@@ -1,6 +1,7 @@
 """The evidence: exact against oracles, SAS_A and the unbiased estimate by enumeration, and honest standard errors."""
 
 import math
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -13,6 +14,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from sasgp import GPLVM, SASGP, plots
+from sasgp.data.blocks import VALUES_AT_ONCE
 from sasgp.errors import InputError
 from sasgp.gp import evidence
 from sasgp.gp import factor as factors
@@ -273,11 +275,18 @@ def test_operations_are_those_of_a_factor_made_row_by_row(monkeypatch):
     assert factors.operations(gp, 58, 5) - factors.operations(gp, 58) == 2 * 58 * (58 + 6), "only two rows are left"
 
 
+def test_nats_per_value_are_those_of_observed_values():
+    found = replace(evidence.exact(GP_6), n_missing=4, standard_error=2.0)
+    values = found.n_rows * found.n_features - 4
+    assert found.per_value == found.mean / values
+    assert found.standard_error_per_value == 2 / values
+
+
 def test_the_bound_takes_the_memory_of_its_matrices():
     # S, its factor and that of K_UU, [M, M] each, b [M, D], and a block of values, in float64
     gp = problem(50, 3)[0]
     found = evidence.bound(gp, gp.Z[:7])
-    assert found.memory == 8 * (3 * 49 + 7 * 3 + evidence.VALUES_AT_ONCE)
+    assert found.memory == 8 * (3 * 49 + 7 * 3 + VALUES_AT_ONCE)
     assert found.flops == 50 * (4 * 49 + 2 * 7 * 3)
 
 

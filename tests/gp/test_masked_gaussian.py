@@ -88,3 +88,9 @@ def test_a_column_without_values_has_its_own_variance():
     X[:, 1] = torch.nan
     mean, C = MaskedGaussian(X, torch.Generator().manual_seed(0)).conditional(X[:1])
     np.testing.assert_allclose([mean[0, 1], C[0, 1, 1]], [0, 1], atol=1e-6)
+
+
+def test_two_columns_without_a_correlation_are_seen_as_such():
+    # Half of the rows predict the other half best without the correlation that they have by chance
+    X = torch.randn(40, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    assert MaskedGaussian(X, torch.Generator().manual_seed(0)).prior_rows > PRIOR_ROWS[0]

@@ -61,8 +61,9 @@ def test_some_cells_find_nearly_all(positions, queries):
 
 @pytest.mark.usefixtures("small_cells")
 def test_more_neighbours_than_a_few_cells_hold(positions, queries):
-    found = Neighbours(positions, UNITS).nearest(queries, 150)  # 16 × 150 < 3000, and 30 to a cell
-    assert recall(found, by_sorting(positions, queries, 150)) > 0.97
+    # 30 to a cell: for 150, of which 16 times as many are looked at, 80 of 100 cells instead of 16
+    found = Neighbours(positions, UNITS).nearest(queries, 150)
+    assert recall(found, by_sorting(positions, queries, 150)) > 0.999
     assert (found.diff(dim=1) > 0).all()
 
 

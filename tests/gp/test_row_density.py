@@ -94,6 +94,6 @@ def test_climbing_is_torchs_adam():
             adam.zero_grad()
             (-value.sum()).backward()
             adam.step()
-    values = torch.stack(values)  # [steps + 1, M]
-    assert_close(best, values.max(0).values, 1e-10)
-    assert_close(found, torch.stack(seen)[values.argmax(0), torch.arange(M)], 1e-10)
+    every = torch.stack(values)  # [steps + 1, M]
+    assert_close(best, every.max(0).values, 1e-10)
+    assert_close(found, torch.stack(seen)[every.argmax(0), torch.arange(M)], 1e-10)

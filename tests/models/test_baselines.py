@@ -406,7 +406,7 @@ def test_samples_have_the_moments_that_they_are_said_to_have(model, digits):
         smooth.append([model.sample(20, noise=False, random_state=seed) - m, deviation])
     assert np.mean(white) == pytest.approx(0, abs=0.03)
     assert np.square(white).mean() == pytest.approx(1, abs=0.06)
-    apart, sd = np.moveaxis(smooth, 1, 0)
+    apart, sd = np.moveaxis(np.array(smooth), 1, 0)
     if isinstance(model, VAE):
         assert np.abs(apart).max() < 1e-6  # a network is one function
     else:

@@ -349,3 +349,19 @@ def test_geometry_says_what_it_needs():
         plots.geometry(decoder())
     with pytest.raises(InputError, match=r"paths must have shape \[R, n, 2\]. Got \(2, 3, 3\)"):
         plots.geometry(curved(), paths=np.zeros((2, 3, 3)))
+
+
+def test_a_style_with_a_grid_does_not_cover_pictures():
+    # plots.STYLE has a grid, as seaborn's styles have. Behind points over an image, and in colour bars, it has no place
+    with matplotlib.rc_context(plots.STYLE | {"axes.grid": True}):
+        drawn = [
+            plots.latent_space(decoder()),
+            plots.decoded_grid(decoder(), (2, 3)),
+            plots.contact_sheet(np.eye(6), (2, 3)),
+        ]
+    for figure in drawn:
+        panels = [*figure.axes, *(inset for axes in figure.axes for inset in axes.child_axes)]
+        panels = [axes for axes in panels if axes.axison]
+        lines = [line for axes in panels for line in (*axes.get_xgridlines(), *axes.get_ygridlines())]
+        assert not any(line.get_visible() for line in lines)
+    assert [entry["color"] for entry in plots.STYLE["axes.prop_cycle"]] == list(PALETTE)  # "C3" is class 3

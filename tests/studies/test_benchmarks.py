@@ -5,6 +5,7 @@ No test asserts a time.
 
 import math
 from importlib import metadata
+from pathlib import Path
 
 import gpytorch
 import numpy as np
@@ -12,10 +13,13 @@ import pytest
 import torch
 from oracles import TOLERANCE, assert_close
 
+import sasgp
+from sasgp.gp import refine, row_density
 from sasgp.gp.objective import kl_to_prior, prior_log_density, sas_estimate
+from sasgp.gp.row_sums import condition
 from studies import records, tables
 from studies.__main__ import main
-from studies.benchmarks import autograd, floor, measure, page, scale, step
+from studies.benchmarks import autograd, floor, growth, inference, measure, page, sampled, scale, step
 from studies.catalogue import names
 
 # ---- floor ----
@@ -110,6 +114,53 @@ def test_the_plain_step_learns():
         plain_step = autograd.plain_step(X, latents="bayesian", active=20, encoder_noise=0.1)
         losses = torch.stack([plain_step() for _ in range(40)])  # 20 epochs
     assert losses[-10:].mean() < losses[:10].mean()
+
+
+# ---- inference, shares, growth ----
+
+
+@pytest.mark.parametrize(("steps", "samples"), [(20, 0), (4, 16), (4, 5)])
+def test_evaluations_of_a_search_are_counted_as_they_happen(steps, samples, monkeypatch):
+    # M rows at once: a call with the best four starts has 4M rows
+    M, rows, X = 3, [], torch.randn(40, 4, generator=torch.Generator().manual_seed(0)).double()
+    kernel = kernel_of(torch.float64)
+    posterior = condition(kernel, torch.tensor(0.1), X[:, :2], X, X.mean(0))
+    plain = row_density.GramDensity.__call__
+    monkeypatch.setattr(row_density.GramDensity, "__call__", lambda self, Z: rows.append(len(Z)) or plain(self, Z))
+    starts = torch.zeros(M, refine.N_STARTS + 1, 2).double()
+    Z = refine.refine(posterior, X[:M], starts, steps)
+    if samples:
+        F = refine.laplace(posterior, X[:M], Z)
+        refine.log_evidence(posterior, X[:M], Z, F, refine.normal_points(samples, 2, 0))
+    assert sum(rows) == M * inference.evaluations(steps, 2, samples)
+
+
+def test_the_part_of_a_stack_is_the_first_that_it_is_in():
+    step = [("/x/sasgp/training/loop.py", "_step"), ("/x/sasgp/training/run.py", "train"), ("/x/cli/fit.py", "fit")]
+    assert sampled.part_of(step) == "steps"
+    assert sampled.part_of([("/x/training/initialise.py", "initialise"), *step]) == "first numbers"
+    assert sampled.part_of([("<frozen importlib._bootstrap>", "_find_and_load"), *step]) == "imports"
+    assert sampled.part_of(step[1:]) == "between steps"
+    assert sampled.part_of(step[2:]) == sampled.REST
+
+
+def test_parts_of_a_run_are_functions_that_there_are():
+    package = Path(sasgp.__file__).parent
+    for part, places in sampled.PARTS.items():
+        for end, function in places if part != "imports" else ():
+            assert f"def {function}(" in (package / end).read_text(), f"{end} has no {function}"
+
+
+def test_a_billion_rows_are_added_up():
+    # 3·10⁹ rows in steps of 64·1024: 45,776 of them. At .036 s that is .458 h. A ring moves 2·63/64·4 bytes for each of
+    # 10⁶ parameters, 7.875 MB. A share is 15.6·10⁶ rows: at 36 s for 10⁶ it takes .156 h
+    one = {"step": 0.036, "pass": 36.0, "parameters": 10**6}
+    found = {row["of 10⁹ rows on 64 machines"]: row["each machine"] for row in growth.added_up(one, 10**6)}
+    assert found["steps of 3 epochs"] == "45,776"
+    assert math.isclose(found["computing them, h"], 0.4578, rel_tol=1e-3)
+    assert found["bytes through the network a step"] == "7.88 MB"
+    assert math.isclose(found["sending them at 1 Gbit/s, h"], 45776 * 7.875e6 / 125e6 / 3600, rel_tol=1e-4)
+    assert math.isclose(found["the pass over its share, h"], 0.15625)
 
 
 # ---- measuring ----

@@ -1,6 +1,7 @@
 """What all studies share: records, the queue, the command, tables and the parts of pages."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -69,6 +70,31 @@ def test_every_committed_record_has_the_one_form():
         assert tuple(record) == records.FIELDS, path
         assert Run(record["name"], record["settings"], record["seed"]).title == path.stem
         assert isinstance(record["results"], dict)
+
+
+def test_every_committed_record_names_its_commit_versions_threads_and_settings():
+    # Old records did not keep their commit. Theirs is the first that holds the result, `… or before`, and versions are
+    # those that it pins; how many threads they had is not known
+    for path in sorted(records.RESULTS.rglob("*.json")):
+        record = records.read(path)
+        assert record["settings"], path
+        found = re.fullmatch(r"([0-9a-f]{12})(-dirty)?( or before)?", record["commit"])
+        assert found, path
+        assert {"python", "torch"} <= record["versions"].keys(), path
+        assert found[3] or record["machine"]["threads"] >= 1, path
+
+
+def test_a_table_marks_runs_of_several_commits_and_cells_of_fewer_records():
+    one, other = {"commit": "a"}, {"commit": "b"}
+    assert [tables.count(some) for some in ([], [one], [one, one], [one, other])] == ["0", "1", "2", "2†"]
+    assert tables.of_some("5", [1, 2], [one, other]) == "5"
+    assert tables.of_some("5", [1], [one, other]) == "5 (1 of 2)"
+    assert tables.of_some(tables.NOTHING, [], [one]) == tables.NOTHING
+    assert tables.footnotes("| 5 | 2 |") == "| 5 | 2 |"
+    assert tables.footnotes("| 5 (1 of 2) | 2† |") == (
+        "| 5 (1 of 2) | 2† |\n\n† Runs of several commits; each record names its own. "
+        "(1 of 2): 1 of 2 records have this number."
+    )
 
 
 def test_the_commit_is_that_of_the_project():

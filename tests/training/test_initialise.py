@@ -6,8 +6,9 @@ import torch
 from starts import shorten_start
 from torch import nn
 
-from sasgp import GPLVM, SASGP, VAE, BayesianGPLVM
+from sasgp import GPLVM, SASGP, VAE, BayesianGPLVM, InputError
 from sasgp.models.build import build
+from sasgp.training import initialise
 
 CASES = {
     "point": (SASGP, {"latents": "point"}),
@@ -70,3 +71,14 @@ class Normed(nn.Module):
 def test_a_user_s_encoder_is_in_training_mode_for_training_steps_alone(estimator, X):
     estimator.set_params(encoder=Normed(), max_epochs=3, random_state=0).fit(X)  # 50 rows are one batch an epoch
     assert estimator.model_.encoder.module.norm.num_batches_tracked == 3
+
+
+@pytest.mark.parametrize(("mean", "fits"), [(1.6e6, True), (1.75e6, False), (-1.75e6, False)])
+def test_values_too_far_from_0_for_their_spread_are_refused(mean, fits):
+    # Rounding to float32 is off by up to 2⁻²⁴ of a value: at 1.68e6 that is a tenth of a standard deviation of 1
+    means, units = np.array([0.0, mean]), np.array([1.0, 1.0])
+    if fits:
+        initialise.check_precision(means, units, torch.float32)
+    else:
+        with pytest.raises(InputError, match=r"Feature 1 varies by 1 around a mean of .*float64"):
+            initialise.check_precision(means, units, torch.float32)

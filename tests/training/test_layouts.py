@@ -319,7 +319,7 @@ def test_dimensions_that_are_chosen_can_be_held(digits):
     def cost(Z):  # ¼ · .1 nats for each of the 64 values
         return 0.25 * 0.1 * 64 * torch.log1p((Z - home).square().sum(1) / anchor.MODE_SCALE**2)
 
-    expected = climb(model.posterior_, X, home, 2, cost)[0]
+    expected = climb(row_density(model.posterior_, X), home, 2, cost)[0]
     np.testing.assert_allclose(model.transform(digits[150:160], refine=2), expected.numpy(), rtol=1e-4, atol=1e-5)
 
 

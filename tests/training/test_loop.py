@@ -1,6 +1,7 @@
 """The loop on a three-line quadratic: it knows no Gaussian process, and neither does this file."""
 
 import math
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -256,8 +257,8 @@ def test_our_adam_is_torchs():
     steps(ours, p, 3)
     steps(theirs, q, 3)
     assert torch.equal(p, q)
-    theirs.load_state_dict(ours.state_dict())
-    ours.load_state_dict(theirs.state_dict())
+    theirs.load_state_dict(deepcopy(ours.state_dict()))
+    ours.load_state_dict(deepcopy(theirs.state_dict()))
     steps(ours, p, 2)
     steps(theirs, q, 2)
     assert torch.equal(p, q)

@@ -593,7 +593,7 @@ sys.exit(cli.main(["fit", *sys.argv[2:]]))
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_run_that_is_stopped_in_the_pass_over_all_rows_ends_in_the_same_bits(file, whole, tmp_path, number):
     run = tmp_path / "run"
-    process = Process("-c", IN_THE_PASS, int(number), file, "--out", run, *LONG)
+    process = Process("-c", IN_THE_PASS, int(number), file, "--out", run, *LONG, "--quiet")
     err = process.communicate()[1]
     left = checkpoint.read(run / "unfinished" / "checkpoint.pt")
     assert left["training"]["position"]["epoch"] == EPOCHS

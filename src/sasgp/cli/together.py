@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sasgp.training.progress import from_torchrun
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from sasgp.estimators import SASGP
     from sasgp.training.loop import Ranks
 
@@ -41,7 +41,7 @@ class Processes:
         """Whether this process is the one that prints and writes."""
         return self.ranks is None or self.ranks.rank == 0
 
-    def transform(self, estimator: "SASGP", X: Any, refine: int = 0) -> NDArray[Any]:
+    def transform(self, estimator: "SASGP", X: Any, refine: int = 0) -> "NDArray[Any]":
         """The latents of all rows, in every process. Each finds those of its share of the rows."""
         if self.ranks is None:
             return estimator.transform(X, refine=refine)
@@ -51,7 +51,7 @@ class Processes:
         self._check_finite(X, self.ranks)
         return transform_together(estimator, X, self.ranks, refine=refine)
 
-    def rows(self, compute: Callable[[slice], NDArray[Any]], shape: tuple[int, ...]) -> NDArray[Any]:
+    def rows(self, compute: Callable[[slice], "NDArray[Any]"], shape: tuple[int, ...]) -> "NDArray[Any]":
         """An array of float64, in every process. Each computes the rows of its share."""
         if self.ranks is None:
             return compute(slice(0, shape[0]))
@@ -60,7 +60,7 @@ class Processes:
 
         return rows_of_all(self.ranks, compute, shape, "float64", block=1, show=True)
 
-    def sum(self, compute: Callable[[slice], NDArray[np.float64]], n_rows: int, length: int) -> NDArray[np.float64]:
+    def sum(self, compute: "Callable[[slice], NDArray[np.float64]]", n_rows: int, length: int) -> "NDArray[np.float64]":
         """The sum of `compute` [length] over all rows, in every process. Each computes that of its share."""
         if self.ranks is None:
             return compute(slice(0, n_rows))

@@ -8,10 +8,27 @@
     load("cells.h5ad", labels="cell_type")              # single cells: `sasgp.data.h5ad`
     load("photographs")                                 # a folder of images: `sasgp.data.folders`
 
-Nothing is ever unpickled: loading a file runs no code.
+Nothing is ever unpickled: loading a file runs no code. These names are loaded when they are first used, because the
+command line needs `sasgp.data.files` before it needs any numbers.
 """
 
-from sasgp.data.named import NAMES, Dataset
-from sasgp.data.readers import load
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sasgp.data.named import NAMES, Dataset
+    from sasgp.data.readers import load
 
 __all__ = ["NAMES", "Dataset", "load"]
+
+_MODULES = {"NAMES": "named", "Dataset": "named", "load": "readers"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'sasgp.data' has no attribute {name!r}")
+    return getattr(import_module(f"sasgp.data.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

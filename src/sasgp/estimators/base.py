@@ -169,7 +169,16 @@ class LatentEstimator(
         return self._fit(X, array, checkpoint=checkpoint, resume=resume, callback=callback)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
-        """Train the decoder on X and return the latents of its rows."""
+        """Train the decoder on X and return the latents of its rows, [N, Q].
+
+        Parameters
+        ----------
+        X : array-like [N, D], DataFrame or AnnData
+            As for `fit`.
+        y : ignored
+        **fit_params
+            `checkpoint`, `resume` and `callback`, as for `fit`.
+        """
         return self.fit(X, y, **fit_params).embedding_
 
     def _fit(

@@ -19,11 +19,18 @@ from sasgp.errors import InputError
 
 __all__ = ["Callback", "History", "TensorBoard", "combined"]
 
-Callback = Callable[[Any, dict[str, Any]], None]  # called with the estimator and the record of an epoch
+Callback = Callable[[Any, dict[str, Any]], None]
+"""What `fit` calls after every epoch, with the estimator and the record of the epoch, as in `history_`."""
 
 
 class History:
-    """A file with one line of JSON per epoch, written during training."""
+    """A file with one line of JSON per epoch, written during training.
+
+    Parameters
+    ----------
+    path
+        The file. What it held before is replaced.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path, self.begun, self.warned = path, False, False
@@ -90,7 +97,13 @@ class TensorBoard:
 
 
 def combined(callbacks: Sequence[Callback]) -> Callback:
-    """One callback that calls several."""
+    """One callback that calls several.
+
+    Parameters
+    ----------
+    callbacks
+        They are called in this order.
+    """
 
     def call(estimator: Any, record: dict[str, Any]) -> None:
         for callback in callbacks:

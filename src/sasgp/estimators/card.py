@@ -26,13 +26,14 @@ INK = "#4A90C2"  # of points and bars: a contrast of at least 3 to white and to 
 FAINT = "currentColor"
 
 FONT = "font: 13px/1.5 system-ui, sans-serif"
+PLAIN = "margin: 0; padding: 0; width: auto; float: none"  # notebooks have a style of their own for lists
 
 
 def card(title: str, lines: Sequence[Line], picture: str) -> str:
     """A card. `picture` is HTML; all else is text."""
     names = "".join(
-        f'<dt style="margin: 0; font-weight: normal; opacity: 0.7">{_text(name)}</dt>'
-        f'<dd style="margin: 0; font-variant-numeric: tabular-nums">{_text(value)}</dd>'
+        f'<dt style="{PLAIN}; font-weight: normal; white-space: nowrap; opacity: 0.7">{_text(name)}</dt>'
+        f'<dd style="{PLAIN}; font-variant-numeric: tabular-nums">{_text(value)}</dd>'
         for name, value in lines
     )
     return (
@@ -40,7 +41,7 @@ def card(title: str, lines: Sequence[Line], picture: str) -> str:
         f'<div style="font-weight: 600; margin: 0 0 0.4em">{_text(title)}</div>'
         '<div style="display: flex; flex-wrap: wrap; gap: 0.8em 2em; align-items: flex-start">'
         f"{picture}"
-        '<dl style="margin: 0; display: grid; grid-template-columns: max-content auto; gap: 0 1em; '
+        f'<dl style="{PLAIN}; display: grid; grid-template-columns: max-content auto; gap: 0 1em; '
         f'align-content: start">{names}</dl></div></div>'
     )
 

@@ -49,7 +49,17 @@ class Decoding(Inference):
         return self._decode(Z, return_std, out, self.posterior_, return_interval)
 
     def predict_scores(self, Z: Any, return_std: bool = False, *, out: Any = None) -> Any:
-        """What `predict` returns, before scores become columns of a table; the same for arrays."""
+        """What `predict` returns, before scores become columns of a table; the same for arrays.
+
+        Parameters
+        ----------
+        Z : array-like [M, Q]
+            Latents.
+        return_std : bool
+            Also return the standard deviation, [M, D].
+        out : path or array, optional
+            Where the result goes, block by block, as for `predict`.
+        """
         check_is_fitted(self)
         return self._decode_scores(Z, return_std, out, self.posterior_)
 
@@ -57,6 +67,11 @@ class Decoding(Inference):
         """Probabilities of the levels of each binary, ordinal, count or category column at latents Z [M, Q].
 
         A table whose columns are called column=level.
+
+        Parameters
+        ----------
+        Z : array-like [M, Q]
+            Latents.
         """
         check_is_fitted(self)
         columns = self._table_columns("probabilities")
@@ -135,7 +150,13 @@ class Decoding(Inference):
         return self.predict(self._encode(self._rows(X)), return_std, return_interval=return_interval, out=out)
 
     def inverse_transform(self, X: Any) -> Any:
-        """The decoder's mean [M, D] at latents X [M, Q]: `predict` under scikit-learn's name."""
+        """The decoder's mean [M, D] at latents X [M, Q]: `predict` under scikit-learn's name.
+
+        Parameters
+        ----------
+        X : array-like [M, Q]
+            Latents.
+        """
         return self.predict(X)
 
     def sample(self, n_samples: int = 1, *, noise: bool = True, random_state: Any = None) -> Any:

@@ -261,7 +261,13 @@ class Inference(Settings, TransformerMixin):
         return np.concatenate(found)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """The mean of `score_samples`, which a grid search maximises."""
+        """The mean of `score_samples`, which a grid search maximises.
+
+        Parameters
+        ----------
+        X : array-like [M, D], DataFrame or AnnData
+        y : ignored
+        """
         return float(np.mean(self.score_samples(X), dtype=np.float64))
 
     # ------------------------------------------------------------------------------------------------ shared

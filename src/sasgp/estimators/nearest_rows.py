@@ -72,7 +72,21 @@ class NearestRowsMethods(LatentEstimator):
         data: Any = None,
         out: Any = None,
     ) -> Any:
-        """What `predict` returns, before scores become columns of a table; the same for arrays."""
+        """What `predict` returns, before scores become columns of a table; the same for arrays.
+
+        Parameters
+        ----------
+        Z : array-like [M, Q]
+            Latents.
+        return_std : bool
+            Also return the standard deviation, [M, D].
+        neighbours : int, optional
+            Condition each prediction on this many nearest training rows instead.
+        data : array-like [N, D], optional
+            The training rows, for `neighbours`.
+        out : path or array, optional
+            Where the result goes, block by block, as for `predict`.
+        """
         check_is_fitted(self)
         return self._decode_scores(Z, return_std, out, self._decoder(neighbours, data))
 

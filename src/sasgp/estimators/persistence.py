@@ -94,6 +94,11 @@ class Persistence(Settings, BaseEstimator):
 
         The file holds the settings, the parameters of encoder and decoder, the latents of the training rows and, with
         SASGP and GPLVM, sums over all rows. It holds no rows of the data, no code, and loading it runs none.
+
+        Parameters
+        ----------
+        path : path
+            The file to write. An existing one is replaced in one step.
         """
         check_is_fitted(self)
         storage.write(path, *self._contents())

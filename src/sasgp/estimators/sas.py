@@ -17,7 +17,7 @@ from sasgp.estimators.base import kept_until_the_end
 from sasgp.gp import kernels
 from sasgp.models.base import ModelSettings
 from sasgp.models.sas import SASModel
-from sasgp.models.settings import Settings
+from sasgp.models.settings import Settings, documented
 from sasgp.training.loop import Alone
 
 __all__ = ["GPLVM", "SASGP", "even_batch"]
@@ -151,12 +151,21 @@ def even_batch(n_rows: int, most: int, active: int) -> int:
 
 @dataclass(eq=False, repr=False)
 class GPLVM(SASGP):
-    """The exact GP-LVM: SASGP with all rows active, trained on log p(X|Z) itself (Eq. 2), and every row a position.
+    __doc__ = (
+        """The exact GP-LVM: all rows are active, and every row is a position.
 
-    Memory grows with the square of the number of rows, and time with its cube, so use it for up to a few thousand rows.
-    Parameters, methods and attributes are those of :class:`SASGP`, except that there is no `active_set_size` and no
-    `batch_size`, and that `latents="point"` is the default.
+    It is trained on log p(X|Z) itself (Eq. 2). Memory grows with the square of the number of rows, and time with its
+    cube, so use it for up to a few thousand rows. Methods are those of :class:`SASGP`, and `latents="point"` is the
+    default.
     """
+        + documented(Settings, without=("active_set_size", "batch_size"))
+        + """
+    Attributes
+    ----------
+    embedding_, history_, kernel_, noise_, relevance_, n_components_, model_, posterior_
+        As for :class:`SASGP`.
+    """
+    )
 
     latents: Literal["bayesian", "point"] = "point"
     active_set_size: None = field(init=False, default=None)

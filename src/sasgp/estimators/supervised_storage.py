@@ -70,6 +70,11 @@ class SupervisedPersistence(BaseEstimator):
 
         The file holds settings, kernel, noise, and all training rows with their targets, because predictions are made
         from them: whoever has the file has the data. It holds no code, and loading it runs none.
+
+        Parameters
+        ----------
+        path : path
+            The file to write. An existing one is replaced in one step.
         """
         check_is_fitted(self)
         storage.write(path, *self._contents())

@@ -148,6 +148,17 @@ def structure(X: Array, Z: Array, y: Array | None, seed: int = 0) -> dict[str, f
     Returns the trustworthiness, continuity and recall of 15 neighbours, the share of triplets in the right order and,
     if the labels are classes, their silhouette. At most 2000 random rows are used. The result is empty for fewer than
     32 rows.
+
+    Parameters
+    ----------
+    X
+        Observations [N, D].
+    Z
+        Their latents [N, Q].
+    y
+        Labels [N], or None.
+    seed
+        Seed of the random rows.
     """
     k = NEIGHBOURS[-1]
     if len(X) < 2 * k + 2:

@@ -87,7 +87,13 @@ class Explorer:
         return "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(pieces))
 
     def save(self, path: str | Path) -> Path:
-        """Write the page to a file and return its path. An existing file is replaced in one step."""
+        """Write the page to a file and return its path.
+
+        Parameters
+        ----------
+        path : path
+            The file to write. An existing one is replaced in one step.
+        """
         path = at_home(path)
         with replacing(path) as temporary:
             temporary.write_text(self.html, encoding="utf-8")

@@ -144,8 +144,20 @@ def latent_with_images(
 
     Parameters
     ----------
-    model, image_shape, Z, labels, n, axes, title
-        As in those two functions.
+    model
+        A fitted model.
+    image_shape
+        As for `decoded_grid`.
+    Z
+        Latents [N, Q]. None draws those of the training rows.
+    labels
+        N labels, as for `latent_space`.
+    n
+        Number of pictures along each axis.
+    axes
+        The two latent dimensions to show.
+    title
+        Title of the figure.
 
     Returns
     -------

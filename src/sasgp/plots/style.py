@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from matplotlib import cycler
+from cycler import cycler
 from matplotlib import figure as matplotlib_figure
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable

@@ -211,7 +211,7 @@ class _Text(_Lines):
 
         if self.total:
             done = min(max(round(BAR_WIDTH * self.completed / self.total), 0), BAR_WIDTH)
-            line = f"{'█' * done}{'░' * (BAR_WIDTH - done)}  {line}"
+            line = f"{'━' * done}{'─' * (BAR_WIDTH - done)}  {line}"
         if self._handle is None:
             self._handle = display({"text/plain": line}, raw=True, display_id=True)
         else:
