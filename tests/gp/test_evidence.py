@@ -377,7 +377,7 @@ def test_the_bound_is_exact_with_all_rows_in_the_support_set_and_below_with_fewe
     model = SASGP(**settings).fit(rows)
     exact, bound = model.evidence(rows), model.evidence(rows, method="bound")
     assert_close(bound.mean, exact.mean, 1e-5)  # K_UU has jitter
-    assert bound.mean <= exact.mean + 1e-8 * abs(exact.mean)
+    assert bound.mean <= exact.mean + 1e-7 * abs(exact.mean)  # rounding, where latents crowd together
     assert bound.missed_share < 1e-6
     few = SASGP(support_size=5, **settings).fit(rows)  # the same training, fewer positions
     looser = few.evidence(rows, method="bound")
