@@ -92,7 +92,7 @@ def test_levels_of_a_file_are_looked_up_in_a_sample(tmp_path):
 
 def test_reconstruction_is_the_same_in_blocks(monkeypatch):
     X = np.random.default_rng(0).normal(size=(50, 4))
-    model = SASGP(encoder="table", max_epochs=2, random_state=0).fit(X)
+    model = SASGP(encoder="table", max_epochs=2, random_state=0, noise="shared").fit(X)
     whole = reconstruction(model, X, model.embedding_)
     monkeypatch.setattr("sasgp.data.blocks.VALUES_AT_ONCE", 28)  # seven rows
     in_blocks = reconstruction(model, X, model.embedding_)
@@ -104,7 +104,7 @@ def test_reconstruction_is_the_same_in_blocks(monkeypatch):
 
 def test_sums_of_parts_add_up_to_those_of_the_whole():
     X = np.random.default_rng(0).normal(size=(50, 4))
-    model = SASGP(encoder="table", max_epochs=2, random_state=0).fit(X)
+    model = SASGP(encoder="table", max_epochs=2, random_state=0, noise="shared").fit(X)
     Z, parts = model.embedding_, (slice(0, 11), slice(11, 50))
     one, other = (reconstruction_sums(model, X[part], Z[part]) for part in parts)
     whole, added = reconstruction(model, X, Z), (one + other).metrics()

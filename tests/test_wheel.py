@@ -81,7 +81,7 @@ def test_the_wheel_is_the_package_alone(wheel):
 
 
 def test_links_of_the_readme_work_on_any_page(about):
-    # What leads to GitHub leads to a file of the project, and nothing is left that leads nowhere
+    # What leads to GitHub leads to a file or folder of the project, and nothing is left that leads nowhere
     links = re.findall(r"(!?)\[[^\]]*\]\(([^)\s]+)\)", about.get_payload(decode=True).decode())
     before = re.findall(r"(!?)\[[^\]]*\]\(([^)\s]+)\)", README)
     assert len(links) == len(before) > 10
@@ -90,7 +90,7 @@ def test_links_of_the_readme_work_on_any_page(about):
         place = "https://raw.githubusercontent.com/sasgp/sasgp/" if image else "https://github.com/sasgp/sasgp/blob/"
         if not target.startswith("https://"):
             assert link.startswith(place)
-            assert (ROOT / re.sub(r"^[^/]+/|#.*$", "", link.removeprefix(place))).is_file(), link
+            assert (ROOT / re.sub(r"^[^/]+/|#.*$", "", link.removeprefix(place))).exists(), link
 
 
 def test_the_base_install_runs_what_the_readme_shows(installed):

@@ -409,7 +409,7 @@ def test_rows_can_be_computed_from_the_file_if_each_is_a_position(X, tmp_path):
     assert np.abs(from_sums(tmp_path / "m.safetensors") - X).max() < 1e-6
 
 
-def test_fewer_positions_give_averages_and_an_outlier_is_its_own(X, tmp_path):
+def test_fewer_positions_give_averages_and_an_outlier_is_its_own(X, tmp_path, whole_start):
     strange = np.full((1, D), 30.0)  # far from everything, so nothing is averaged with it
     rows = np.concatenate([X, strange])
     model = SASGP(**FAST | {"max_epochs": 60}, **ROUGH, support_size=20).fit(rows)

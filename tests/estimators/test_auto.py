@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from starts import whole_start
 
 from sasgp import SASGP, cli
 from sasgp.errors import InputError
@@ -21,7 +22,8 @@ def surface():
 
 @pytest.fixture(scope="module")
 def model(surface):
-    return SASGP(**SETTINGS).fit(surface)
+    with whole_start():
+        return SASGP(**SETTINGS).fit(surface)
 
 
 def test_few_dimensions_are_left(model, surface):
@@ -50,11 +52,11 @@ def test_everything_works_in_the_dimensions_that_are_left(model, encoder, surfac
     assert np.array_equal(again.sample(2, random_state=0), model.sample(2, random_state=0))
 
 
-def test_dropping_them_changes_little(model, surface):
+def test_dropping_them_changes_little(model, surface, whole_start):
     wide, narrow = SASGP(**SETTINGS | {"n_components": 8, "kernel": "rbf-ard"}).fit(surface), model
     kept = np.argsort(-wide.relevance_)[: narrow.n_components_]
     np.testing.assert_array_equal(narrow.embedding_, wide.embedding_[:, kept])
-    np.testing.assert_array_equal(narrow.transform(surface[:9]), wide.transform(surface[:9])[:, kept])
+    np.testing.assert_allclose(narrow.transform(surface[:9]), wide.transform(surface[:9])[:, kept], atol=1e-6)
     difference = narrow.predict(narrow.embedding_) - wide.predict(wide.embedding_)
     assert np.sqrt(np.mean(difference**2)) < 0.05 * surface.std()
 

@@ -228,6 +228,7 @@ def test_standardised_columns_have_noise_of_their_own(load):
         assert not one_unit(rows)
     assert one_unit(scaled * np.linspace(1, 2, X.shape[1]))
     assert one_unit(scaled[:, :1])
+    assert one_unit(np.concatenate([scaled[:90] * np.linspace(1, 2, X.shape[1]), np.full((1, X.shape[1]), 99)]))
 
 
 def test_one_unit():
