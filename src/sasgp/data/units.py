@@ -69,8 +69,8 @@ def _standardised(rows: Array) -> bool:
     # The standard error of log s is √((κ − 1) / 4N), with the kurtosis κ
     deviations = (rows[:, varies] - np.nanmean(rows[:, varies], axis=0)) / spread
     error = np.sqrt(np.maximum(np.nanmean(deviations**4, axis=0) - 1, 0) / (4 * len(rows)))
-    # A spread that one outlier makes has a large error, and says nothing
-    return bool(((away <= ROUNDING) | ((away <= 4 * error) & (error <= SAME))).all())
+    usual = np.median(error)  # large if one outlier makes the spreads, which then say nothing
+    return bool((away <= ROUNDING).all() or (usual <= SAME and (away <= 4 * np.maximum(error, usual)).all()))
 
 
 def is_array(frame: "pl.DataFrame | DiskTable") -> bool:
