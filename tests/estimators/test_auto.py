@@ -56,7 +56,7 @@ def test_dropping_them_changes_little(model, surface, whole_start):
     wide, narrow = SASGP(**SETTINGS | {"n_components": 8, "kernel": "rbf-ard"}).fit(surface), model
     kept = np.argsort(-wide.relevance_)[: narrow.n_components_]
     np.testing.assert_array_equal(narrow.embedding_, wide.embedding_[:, kept])
-    np.testing.assert_allclose(narrow.transform(surface[:9]), wide.transform(surface[:9])[:, kept], atol=1e-6)
+    np.testing.assert_array_equal(narrow.transform(surface[:9]), wide.transform(surface[:9])[:, kept])
     difference = narrow.predict(narrow.embedding_) - wide.predict(wide.embedding_)
     assert np.sqrt(np.mean(difference**2)) < 0.05 * surface.std()
 
