@@ -9,7 +9,7 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-FILES = "https://github.com/sasgp/sasgp/blob"
+FILES, FOLDERS = "https://github.com/sasgp/sasgp/blob", "https://github.com/sasgp/sasgp/tree"
 IMAGES = "https://raw.githubusercontent.com/sasgp/sasgp"
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)")
 
@@ -28,5 +28,10 @@ class ReadmeHook(MetadataHookInterface):
 
 
 def absolute(text: str, branch: str) -> str:
-    """Markdown whose relative links lead to GitHub."""
-    return LINK.sub(lambda at: f"{at[1]}[{at[2]}]({IMAGES if at[1] else FILES}/{branch}/{at[3]})", text)
+    """Markdown whose relative links lead to GitHub. Those of folders end in a slash."""
+
+    def link(at: re.Match[str]) -> str:
+        place = IMAGES if at[1] else FOLDERS if at[3].endswith("/") else FILES
+        return f"{at[1]}[{at[2]}]({place}/{branch}/{at[3]})"
+
+    return LINK.sub(link, text)

@@ -87,10 +87,13 @@ def test_links_of_the_readme_work_on_any_page(about):
     assert len(links) == len(before) > 10
     for (image, link), (_, target) in zip(links, before, strict=True):
         assert link.startswith("https://")
-        place = "https://raw.githubusercontent.com/sasgp/sasgp/" if image else "https://github.com/sasgp/sasgp/blob/"
+        folder = target.endswith("/")
+        pages = f"https://github.com/sasgp/sasgp/{'tree' if folder else 'blob'}/"
+        place = "https://raw.githubusercontent.com/sasgp/sasgp/" if image else pages
         if not target.startswith("https://"):
             assert link.startswith(place)
-            assert (ROOT / re.sub(r"^[^/]+/|#.*$", "", link.removeprefix(place))).exists(), link
+            path = ROOT / re.sub(r"^[^/]+/|#.*$", "", link.removeprefix(place))
+            assert path.is_dir() if folder else path.is_file(), link
 
 
 def test_the_base_install_runs_what_the_readme_shows(installed):
