@@ -242,11 +242,9 @@ def _convolutional(picture: Picture, n_components: int, masks: bool) -> nn.Seque
 
 @torch.no_grad()
 def unfilled(kind: type[Layer], *sizes: int, **more: int) -> Layer:
-    """A layer of zeros, until `draw_weights` or a file sets its values. Global random numbers stay as they are."""
+    """A layer of zeros, until `draw_weights` or a file sets its values. Nothing is drawn from global state."""
     device = "meta" if torch.get_default_device().type == "meta" else "cpu"  # on "meta", only the shapes are wanted
-    # What torch draws here is not used. nn.utils.skip_init draws nothing, but imports modules for half a second
-    with torch.random.fork_rng(devices=[]):
-        layer: Layer = kind(*sizes, device=device, **more)
+    layer: Layer = nn.utils.skip_init(kind, *sizes, device=device, **more)  # type: ignore[no-untyped-call]
     for parameter in layer.parameters():
         parameter.zero_()
     return layer
