@@ -116,6 +116,14 @@ def test_a_normal_column_is_shifted_and_scaled_and_a_skewed_one_is_not():
     assert best_map(SHAPES["long tails"], STRANGERS).base == "asinh"
 
 
+@pytest.mark.parametrize("n", range(2, 20))
+def test_few_rows_are_recognised_however_few(n):
+    # 16 rows are as many as a row and the neighbours that its value is compared with
+    draw = np.random.default_rng(n)
+    frame = pl.DataFrame({"a": draw.normal(size=n), "b": draw.lognormal(size=n)})
+    assert Columns.recognised(frame, {}).names == ("a", "b")
+
+
 def test_humps_that_the_rest_of_the_row_explains_are_left_alone():
     x, half = SHAPES["two humps"], N // 2
     alike = np.concatenate([RNG.integers(half, size=(half, 15)), half + RNG.integers(half, size=(half, 15))])
