@@ -364,6 +364,15 @@ def test_new_tables(table):
         columns.values(table.with_columns(pl.lit(-1).alias("children")))
 
 
+def test_a_third_level_of_two_is_missing_with_a_warning():
+    seen = pl.DataFrame({"gear": ["man.5", "man.6"] * 10, "size": np.arange(20.0) ** 1.5})
+    columns = Columns.recognised(seen, {})
+    assert columns.columns[0].kind == "binary"
+    with pytest.warns(UserWarning, match=r"did not see: 'gear' \(man.4\)\..*as missing in .* two levels"):
+        found = columns.values(pl.DataFrame({"gear": ["man.6", "man.4"], "size": [1.0, 2.0]}))
+    np.testing.assert_array_equal(found, [[1, 1], [np.nan, 2]])
+
+
 def test_an_unseen_level_is_less_probable_the_more_rows_there_were():
     def other(n):
         found: Any = Columns.recognised(pl.DataFrame({"x": ["a", "b", "c"] * n}), {})
