@@ -27,6 +27,13 @@ def one_outlier(draw):
     return X
 
 
+def with_holes(draw):
+    """Rows that all have a value: one without any is refused."""
+    missing = draw.random((60, 6)) < 0.3
+    missing[missing.all(1), 0] = False
+    return np.where(missing, np.nan, smooth(draw))
+
+
 WILD = {
     "1e30": lambda draw: 1e30 * smooth(draw),
     "1e-30": lambda draw: 1e-30 * smooth(draw),
@@ -42,7 +49,7 @@ WILD = {
     "heavy tails": lambda draw: draw.standard_t(1.1, size=(60, 5)),
     "without noise": lambda draw: np.outer(np.linspace(-1, 1, 50), draw.normal(size=4)),
     "units": lambda draw: smooth(draw) * np.logspace(-8, 8, 6),
-    "holes": lambda draw: np.where(draw.random((60, 6)) < 0.3, np.nan, smooth(draw)),
+    "holes": with_holes,
 }
 
 FAST = {"batch_size": 32, "active_set_size": 8, "max_epochs": 15}
