@@ -21,6 +21,7 @@ from sasgp.gp import factor as factors
 from sasgp.gp.evidence import corrected_estimate, sas_evidence_estimate, strata_of
 from sasgp.gp.factor import GP, Factor
 from sasgp.gp.linalg import NotPositiveDefiniteError
+from sasgp.gp.masked_factor import MaskedGP
 from sasgp.training import fit_encoder
 
 NOISE, AMPLITUDE, LENGTHSCALE = 0.3, 1.7, 0.8
@@ -57,6 +58,20 @@ def test_exact_is_the_log_marginal_whatever_the_panels(panel, kept, monkeypatch)
     found = evidence.exact(gp)
     assert_close(found.mean, oracles.log_marginal(X, K, NOISE))
     assert (found.standard_error, found.n_estimates, found.n_jittered, found.largest_factor) == (0, 1, 0, 100)
+
+
+def test_exact_with_missing_values_is_the_sum_over_features_of_what_they_have():
+    gp, X, K = problem(40)
+    seen = np.random.default_rng(1).random(X.shape) < 0.7
+    seen[:, 1] = seen[:, 0]  # one pattern for two features
+    rows = torch.tensor(np.where(seen, X, 0.0))
+    masked = MaskedGP(
+        gp.kernel, NOISE, gp.Z, lambda index: rows[index], 3, seen=torch.tensor(seen), offsets=torch.zeros(3).double()
+    )
+    found = evidence.exact(masked)
+    parts = [oracles.log_marginal(X[seen[:, d]][:, [d]], K[np.ix_(seen[:, d], seen[:, d])], NOISE) for d in range(3)]
+    assert_close(found.mean, sum(parts))
+    assert (found.standard_error, found.n_estimates, found.n_jittered) == (0, 1, 0)
 
 
 def test_exact_agrees_with_scikit_learn():
