@@ -1,13 +1,14 @@
 """Classes by active sets, beside scikit-learn's exact Gaussian process and neighbours.
 
 digits and breast cancer: three quarters train, in splits that keep the shares of the classes; a seed is a split. Breast
-cancer has twenty, because one of its 143 test rows is .007 of accuracy; digits has five. MNIST: its own split. Inputs are standardised by the training rows, but not the pixels of MNIST.
+cancer has twenty, because one of its 143 test rows is .007 of accuracy; digits has five. MNIST: its own split. Inputs
+are standardised by the training rows, but not the pixels of MNIST.
 
     sasgp      SASGPClassifier()
     deep       SASGPClassifier(kernel="deep"), of MNIST
     gpc        scikit-learn's GaussianProcessClassifier: Laplace, one class against the rest, an RBF kernel with learned
-               lengthscale and signal; of the first split of digits, where it takes minutes, and not of MNIST, whose 60 000
-               rows do not fit
+               lengthscale and signal; of the first split of digits, where it takes minutes, and not of MNIST, whose
+               60 000 rows do not fit
     knn        the five nearest rows; log loss of (votes + 1/L) / 6, with L classes
 
 Seconds are CPU time of one thread.
@@ -73,7 +74,7 @@ def split(data: str, seed: int) -> tuple[Array, Array, Array, Array]:
 
 def _model(model: str, settings: dict[str, Any], seed: int, n_inputs: int) -> Any:
     if model in ("sasgp", "deep"):
-        chosen = {"kernel": "deep"} if model == "deep" else {}
+        chosen: dict[str, Any] = {"kernel": "deep"} if model == "deep" else {}
         return SASGPClassifier(**chosen, **settings, random_state=seed)
     if model == "gpc":
         kernel = ConstantKernel(1.0, (1e-2, 1e4)) * RBF(math.sqrt(n_inputs), (1e-1, 1e3))

@@ -18,6 +18,7 @@ from sasgp import InputError, SASGPClassifier, SASGPRegressor
 from sasgp.data.columns import Number
 from sasgp.estimators.targets import better_map, plain_columns
 from sasgp.gp import neighbours
+from sasgp.gp.nearest import NearestRows
 from sasgp.models.regression import RegressionModel, RegressionSettings, hyperprior
 from sasgp.training import regression
 
@@ -315,6 +316,7 @@ def test_rows_that_are_added_elsewhere_get_cells_of_their_own(curve, tmp_path, m
     X, y, X_new, _ = curve
     model = SASGPRegressor(target="plain", prediction="nearest", neighbours=8, **QUICK).fit(X[:180], y[:180])
     model.update(X[:180] + 20, y[:180])
+    assert isinstance(model.posterior_, NearestRows)
     index = model.posterior_.index
     assert len(index.centres) == 36
     assert int(index.starts.diff().max()) < 40
