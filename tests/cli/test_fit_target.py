@@ -203,6 +203,7 @@ def test_named_data_and_arrays_have_targets(here, sasgp, error, undrawn):
     ("column", "tokens", "words"),
     [
         ("prize", (), "There is no 'prize'. Did you mean price?"),
+        ("price,area", (), "--target takes one column. Got price,area. Train a run for each"),
         ("planet", (), "The target must vary, but 'planet' is always 1"),
         ("empty", (), "No row has a target: column 'empty' is empty"),
         ("address", (), "must hold numbers or classes, but its values are of the kind text: 130 different texts"),
