@@ -64,6 +64,15 @@ def test_hardware_is_recognised(monkeypatch):
 # ---- networks ----
 
 
+def test_a_system_that_does_not_name_its_processor_has_no_bfloat16(monkeypatch):
+    def missing(path, **options):
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(precision.Path, "read_text", missing)
+    monkeypatch.setattr(precision, "_cpu_flags", precision._cpu_flags.__wrapped__)
+    assert not has_bfloat16(torch.device("cpu"))
+
+
 def test_numbers_that_bfloat16_holds_give_the_answer_of_float32(rng):
     # Small integers: every sum is a whole number below 256, which eight bits hold exactly. The last layer has
     # weights that bfloat16 does not hold, so it must not be rounded
