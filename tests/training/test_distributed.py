@@ -32,6 +32,7 @@ from sasgp.training.distributed import RankError, joined
 from sasgp.training.loop import Training, batches, generator
 
 SETTINGS = {"max_epochs": 8, "batch_size": 32, "active_set_size": 12, "random_state": 3}
+CASES = {"network": {}, "mixed": {"precision": "mixed"}, "table": {"encoder": "table"}}
 B, SEED = 16, 5
 
 
@@ -88,12 +89,12 @@ def task_gradients(folder, ranks):
 def task_fit(folder, ranks):
     fit_encoder.FIT_STEPS = 20
     vars(inference)["ENCODE_ROWS"], shares.ROUND_ROWS = 16, 40
-    for encoder in ("network", "table"):
-        model = SASGP(**SETTINGS | {"encoder": encoder, "max_epochs": 60}).fit(curve())
-        np.save(folder / f"{encoder}-{ranks.rank}.npy", model.embedding_)
-        np.save(folder / f"{encoder}-alone-{ranks.rank}.npy", model._encode(model._rows(curve()), known=True))
+    for name, case in CASES.items():
+        model = SASGP(**SETTINGS | case | {"max_epochs": 60}).fit(curve())
+        np.save(folder / f"{name}-{ranks.rank}.npy", model.embedding_)
+        np.save(folder / f"{name}-alone-{ranks.rank}.npy", model._encode(model._rows(curve()), known=True))
         if ranks.rank == 0:
-            (folder / f"{encoder}.json").write_text(json.dumps([rmse(curve(), model.predict(model.embedding_))]))
+            (folder / f"{name}.json").write_text(json.dumps([rmse(curve(), model.predict(model.embedding_))]))
 
 
 def task_regression(folder, ranks):
@@ -218,16 +219,16 @@ def test_each_rank_owns_its_rows_of_a_table(gradients):
 def test_two_ranks_fit_one_model_as_good_as_one_process(tmp_path, monkeypatch):
     run("fit", tmp_path)
     monkeypatch.setattr(fit_encoder, "FIT_STEPS", 20)
-    for encoder in ("network", "table"):
-        Z = [np.load(tmp_path / f"{encoder}-{rank}.npy") for rank in range(2)]
+    for name, case in CASES.items():
+        Z = [np.load(tmp_path / f"{name}-{rank}.npy") for rank in range(2)]
         np.testing.assert_array_equal(Z[0], Z[1])
         # Each encoded four of the eight blocks of rows, in two rounds. All got what one finds alone
-        np.testing.assert_array_equal(Z[0], np.load(tmp_path / f"{encoder}-alone-0.npy"))
-        (error,) = json.loads((tmp_path / f"{encoder}.json").read_text())
+        np.testing.assert_array_equal(Z[0], np.load(tmp_path / f"{name}-alone-0.npy"))
+        (error,) = json.loads((tmp_path / f"{name}.json").read_text())
         # An epoch of two ranks has half the steps of one, each with half the variance. At as many steps two ranks are
         # no worse than one process, as far as its seeds differ, with room for three of their deviations
-        alone = [SASGP(**SETTINGS | {"encoder": encoder, "max_epochs": 30, "random_state": seed}).fit(curve())
-                 for seed in range(3)]  # fmt: skip
+        settings = SETTINGS | case | {"max_epochs": 30}
+        alone = [SASGP(**settings | {"random_state": seed}).fit(curve()) for seed in range(3)]
         errors = [rmse(curve(), model.predict(model.embedding_)) for model in alone]
         assert error < max(errors) + 3 * max(np.std(errors), 0.01)
 

@@ -7,7 +7,6 @@ are added to them. With noise="local" a second pass does the same with the squar
 import copy
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -37,18 +36,10 @@ MISSED = 1e-4  # share of the prior's variance that "auto" leaves at the rows it
 ROUGHLY = 1e-3  # the same while lengthscales are chosen
 MOST = 1000  # positions that "auto" takes at most: the pass takes M² operations per row
 SHORTER, SHORTENED = 0.8, 10  # factor by which lengthscales are shortened at a time, and times at most
-MIXED = 64  # mixtures of the features that decide about lengthscales
-MASKED_ROWS, MASKED_FEATURES = 4000, 8  # that decide about them if values are missing
+MIXED, MIXED_ROWS = 64, 1 << 18  # mixtures of the features that decide about lengthscales, and rows at most: 64 MiB
+MASKED_FEATURES, MASKED_ROWS = 8, 4000  # that decide about them if values are missing
 FAR = 0.5  # share of the prior's variance at new rows beyond which the positions do not know them
 INTERIM_ROWS, INTERIM_POSITIONS = 4000, 200  # of the decoder that early stopping looks at
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """Some features of centred rows, or mixtures of all: `of` makes them from rows [B, D]."""
-
-    n_features: int
-    of: Callable[[Tensor], Tensor]
 
 
 class AllRows(EvidenceMethods):
@@ -105,24 +96,16 @@ class AllRows(EvidenceMethods):
         The bound is that of a few random mixtures of the features: orthonormal mixtures of functions with one kernel
         are such functions, too.
         """
-        kernel, D = self.model_.kernel, self.n_scores_
-        draw = generator(self.seed_, "mixed features")
-        if self.missing_share_:  # a mixture would miss a value wherever one of its features does
-            chosen = torch.randperm(D, generator=draw)[:MASKED_FEATURES].to(Z.device)
-            some = torch.randperm(len(rows), generator=draw)[:MASKED_ROWS].sort().values
-            rows, Z = rows.subset(some), Z[some.to(Z.device)]
-            mix = Mixture(len(chosen), lambda X: X[:, chosen])
-        else:
-            Q = torch.linalg.qr(torch.randn(D, min(D, MIXED), generator=draw, dtype=Z.dtype)).Q.to(Z.device)  # [D, F]
-            mix = Mixture(Q.shape[1], lambda X: X @ Q)
-
-        def bound() -> float:
-            return self._sums(rows, Z, ranks, mix).bound(self.model_.noise)
-
-        kept = copy.deepcopy(kernel.state_dict())
+        kernel = self.model_.kernel
         if not kernels.scale_lengthscales(kernel, 1.0):
             return
-        best = bound()
+        mixed, Z = self._mixed(rows, Z)
+
+        def bound() -> float:
+            sums = self._positioned(Z, ROUGHLY, ranks, mixed.array.shape[1])
+            return self._add_rows(sums, mixed, Z, ranks, centred=True).bound(self.model_.noise)
+
+        kept, best = copy.deepcopy(kernel.state_dict()), bound()
         for _ in range(SHORTENED):
             kernels.scale_lengthscales(kernel, SHORTER)
             if (found := bound()) <= best:
@@ -130,13 +113,34 @@ class AllRows(EvidenceMethods):
             best, kept = found, copy.deepcopy(kernel.state_dict())
         kernel.load_state_dict(kept)
 
-    def _sums(self, rows: ArrayRows, Z: Tensor, ranks: Ranks, mix: "Mixture | None" = None) -> RowSums:
-        """The sums over all rows, or over mixtures of their features."""
-        U = Z[self._choose_positions(Z, MISSED if mix is None else ROUGHLY)].clone()
+    def _mixed(self, rows: ArrayRows, Z: Tensor) -> tuple[ArrayRows, Tensor]:
+        """A few mixtures of the centred features, for all rows or many, in memory; and the latents of these rows."""
+        D, draw = self.n_scores_, generator(self.seed_, "mixed features")
+        mix: Callable[[Tensor], Tensor]
+        if self.missing_share_:  # a mixture would miss a value wherever one of its features does
+            chosen = torch.randperm(D, generator=draw)[:MASKED_FEATURES].to(Z.device)
+            most, mix = MASKED_ROWS, lambda X: X[:, chosen]
+        else:
+            Q = torch.linalg.qr(torch.randn(D, min(D, MIXED), generator=draw, dtype=Z.dtype)).Q.to(Z.device)  # [D, F]
+            most, mix = MIXED_ROWS, lambda X: X @ Q
+        if len(rows) > most:
+            some = torch.randperm(len(rows), generator=draw)[:most].sort().values
+            rows, Z = rows.subset(some), Z[some.to(Z.device)]
+        parts: list[Tensor] = []
+        self._pass("mixing features", {}, lambda X, _: parts.append(mix(self.model_.centred(X))), rows, Z, Alone())
+        return ArrayRows(torch.cat(parts).cpu().numpy(), self._dtype, self._device), Z
+
+    def _sums(self, rows: ArrayRows, Z: Tensor, ranks: Ranks) -> RowSums:
+        """The sums over all rows."""
+        return self._add_rows(self._positioned(Z, MISSED, ranks), rows, Z, ranks)
+
+    def _positioned(self, Z: Tensor, missed: float, ranks: Ranks, n_features: int | None = None) -> RowSums:
+        """Empty sums of some features or all, at positions that miss this share of the variance."""
+        U = Z[self._choose_positions(Z, missed)].clone()
         same_everywhere([U], ranks)  # rounding may differ between machines
-        sums = self._empty_sums(U, None if mix is None else mix.n_features)
+        sums = self._empty_sums(U, n_features)
         same_everywhere([sums.L], ranks)
-        return self._add_rows(sums, rows, Z, ranks, mix)
+        return sums
 
     def _choose_positions(self, Z: Tensor, missed: float) -> Tensor:
         """Indices of the rows whose latents become positions; with "auto", they may miss this share of the variance."""
@@ -153,14 +157,11 @@ class AllRows(EvidenceMethods):
         chosen = positions.choose(self.model_.kernel, Z[some], size, draw, missed if auto else 0.0)
         return some[chosen.to(Z.device)]
 
-    def _add_rows(
-        self, sums: RowSums, rows: ArrayRows, Z: Tensor, ranks: Ranks, mix: "Mixture | None" = None
-    ) -> RowSums:
-        """Add rows with latents Z [N, Q] to sums, or mixtures of their features."""
+    def _add_rows(self, sums: RowSums, rows: ArrayRows, Z: Tensor, ranks: Ranks, *, centred: bool = False) -> RowSums:
+        """Add rows with latents Z [N, Q] to sums. `centred` says whether they are that already."""
 
         def add(X: Tensor, Z: Tensor) -> None:
-            X = self.model_.centred(X)
-            sums.add(X if mix is None else mix.of(X), Z)
+            sums.add(X if centred else self.model_.centred(X), Z)
 
         if ranks.world > 1 and isinstance(sums, PatternSums):
             sums.separate()

@@ -189,7 +189,7 @@ class NearestRowsMethods(LatentEstimator):
             model.kernel,
             model.noise,
             torch.as_tensor(self.embedding_, device=self._device),
-            lambda index: rows.gather(index.cpu()).double() - mean,
+            lambda index: rows.gather(index.cpu()).double().sub_(mean),
             model.mean,
             int(neighbours),
             model.scales,

@@ -3,7 +3,8 @@
 `choose` is randomly pivoted Cholesky (Chen, Epperly, Tropp & Webber, 2022): each position is drawn with a probability
 proportional to the prior's variance that the positions before it leave at the rows. So positions follow the density of
 the data and the kernel's own measure of distance, and no two are so close that K_UU would be badly conditioned. What is
-left after each position comes for free, so the choice can stop when enough is known.
+left after each position comes for free, so the choice can stop when enough is known. Positions are drawn in blocks, and
+those that the block itself has made less probable are rejected as often as that (Epperly, Tropp & Webber, 2024).
 
 `python -m studies questions positions` measures it beside random rows and k-means++.
 """
@@ -17,6 +18,7 @@ from torch import Tensor
 __all__ = ["CANDIDATES", "CHOSEN_FROM", "choose", "kmeans_plus_plus"]
 
 CHOSEN_FROM = 4000  # rows that positions are chosen from
+DRAWN = 48  # rows drawn at once
 CANDIDATES = 20  # rows that k-means++ considers per row chosen: more would take a pass over the data and gain nothing
 
 
@@ -31,19 +33,31 @@ def choose(kernel: Kernel, Z: Tensor, size: int, draw: torch.Generator, missed: 
     total, rounding = left.sum(), 1e-14 * left
     chosen: list[int] = []
     F = left.new_zeros(min(size, len(Z)), len(Z))  # rows of the Cholesky factor of K, in the order of the choice
-    while len(chosen) < len(F) and left.sum() > missed * total:
+
+    def enough() -> bool:
+        return len(chosen) == len(F) or not left.sum() > missed * total
+
+    while not enough():
         left = torch.where(left > rounding, left, 0.0)
         if not left.any():
             break
-        i = int(torch.multinomial(left, 1, generator=draw))
-        # The next row of the factor: what position i has in common with every row, given the positions before it
-        n = len(chosen)
-        row = kernel(Z[i : i + 1], Z).to_dense()[0].cpu() - F[:n, i] @ F[:n]
-        row[i] = left[i]  # GPyTorch rounds the distance of a row from itself
-        F[n] = row / left[i].sqrt()
-        left = left - F[n].square()
-        left[i] = 0
-        chosen.append(i)
+        # Several are drawn at once, so that their rows of K are one call of the kernel and one product
+        drawn, before, start = torch.multinomial(left, DRAWN, replacement=True, generator=draw), left, len(chosen)
+        rows = kernel(Z[drawn.to(Z.device)], Z).to_dense().cpu() - F[:start, drawn].T @ F[:start]  # [DRAWN, C]
+        for i, row in zip(drawn.tolist(), rows, strict=True):
+            if enough():  # before rounding errors below zero are cut off: where they outweigh the rest, nothing is left
+                break
+            # A row drawn by what was left before is taken with the share of it that is left now
+            if not torch.rand((), generator=draw, dtype=left.dtype) * before[i] < left[i] or not left[i] > rounding[i]:
+                continue
+            # The next row of the factor: what position i has in common with every row, given the positions before it
+            n = len(chosen)
+            row = row - F[start:n, i] @ F[start:n]
+            row[i] = left[i]  # GPyTorch rounds the distance of a row from itself
+            F[n] = row / left[i].sqrt()
+            left = torch.where(left > rounding, left, 0.0) - F[n].square()
+            left[i] = 0
+            chosen.append(i)
     return torch.tensor(chosen, dtype=torch.long)
 
 
