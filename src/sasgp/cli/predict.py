@@ -54,7 +54,7 @@ def predict(model: Model, data: Data, /, *, out: Out, interval: float = INTERVAL
 
 def write_predictions(predictor: Predictor, rows: "TargetRows", file: Path) -> None:
     """Write the predictions block by block, so that a large file is never in memory whole."""
-    from sasgp.training.progress import progress_bar
+    from sasgp.data.progress import progress_bar
 
     predictor.estimator.verbose = False  # one bar for all blocks
     with file.open("wb") as handle, progress_bar("predictions", len(rows.X)) as update:
