@@ -116,6 +116,14 @@ def test_a_normal_column_is_shifted_and_scaled_and_a_skewed_one_is_not():
     assert best_map(SHAPES["long tails"], STRANGERS).base == "asinh"
 
 
+@pytest.mark.parametrize("n", range(2, 20))
+def test_few_rows_are_recognised_however_few(n):
+    # 16 rows are as many as a row and the neighbours that its value is compared with
+    draw = np.random.default_rng(n)
+    frame = pl.DataFrame({"a": draw.normal(size=n), "b": draw.lognormal(size=n)})
+    assert Columns.recognised(frame, {}).names == ("a", "b")
+
+
 def test_humps_that_the_rest_of_the_row_explains_are_left_alone():
     x, half = SHAPES["two humps"], N // 2
     alike = np.concatenate([RNG.integers(half, size=(half, 15)), half + RNG.integers(half, size=(half, 15))])
@@ -354,6 +362,15 @@ def test_new_tables(table):
     assert columns.values(table.with_columns(pl.lit(900).alias("children")))[0, 2] == len(columns.columns[2].levels) - 1
     with pytest.raises(InputError, match="must hold counts"):
         columns.values(table.with_columns(pl.lit(-1).alias("children")))
+
+
+def test_a_third_level_of_two_is_missing_with_a_warning():
+    seen = pl.DataFrame({"gear": ["man.5", "man.6"] * 10, "size": np.arange(20.0) ** 1.5})
+    columns = Columns.recognised(seen, {})
+    assert columns.columns[0].kind == "binary"
+    with pytest.warns(UserWarning, match=r"did not see: 'gear' \(man.4\)\..*as missing in .* two levels"):
+        found = columns.values(pl.DataFrame({"gear": ["man.6", "man.4"], "size": [1.0, 2.0]}))
+    np.testing.assert_array_equal(found, [[1, 1], [np.nan, 2]])
 
 
 def test_an_unseen_level_is_less_probable_the_more_rows_there_were():

@@ -71,11 +71,8 @@ def _codes(column: Discrete | Category, series: "pl.Series") -> tuple[Array, lis
     if isinstance(column, Category):
         found[(codes.is_null() & keys.is_not_null()).to_numpy()] = len(levels)
         return found, [] if column.merged else [str(value) for value in new.unique(maintain_order=True).to_list()]
-    if text:
-        raise InputError(
-            f"Column '{column.name}' must have one of {_listed([str(v) for v in column.levels[:10]])}. "
-            f"Got '{new[0]}'. Correct it, or leave the cell empty."
-        )
+    if text:  # two levels or an order of words, in which a new one has no place
+        return found, new.unique(maintain_order=True).to_list()
     # A number between or beyond the levels counts as the nearest
     numbers = column.numbers
     unseen = np.flatnonzero((codes.is_null() & keys.is_not_null()).to_numpy())
@@ -113,10 +110,6 @@ def _type(series: "pl.Series") -> str:
         first = series.drop_nulls()
         return f"text such as '{first[0]}'" if len(first) else "text"
     return "numbers" if series.dtype.is_numeric() else str(series.dtype)
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names)
 
 
 def column_values(series: "pl.Series") -> Array:
