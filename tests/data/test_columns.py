@@ -145,6 +145,13 @@ def test_humps_that_the_rest_of_the_row_explains_are_left_alone():
     assert best_map(x, STRANGERS).knots  # without that, they are not normal
 
 
+def test_values_that_come_back_again_and_again_get_no_knots():
+    fine, coarse = (np.round(SHAPES["two humps"], digits) for digits in (2, 1))
+    assert len(np.unique(fine)) > N / 4 > len(np.unique(coarse)) > 20
+    assert best_map(fine, STRANGERS).knots
+    assert not best_map(coarse, STRANGERS).knots
+
+
 def test_units_do_not_matter():
     for x in SHAPES.values():
         one, other = best_map(x, STRANGERS), best_map(1000 * x, STRANGERS)

@@ -10,7 +10,7 @@ from sasgp.cli.arguments import check_seed
 from sasgp.cli.printing import show
 from sasgp.cli.results import complete, write_run
 from sasgp.cli.tables import show_columns
-from sasgp.training.progress import rank_of_process
+from sasgp.data.progress import rank_of_process
 
 if TYPE_CHECKING:
     import polars as pl
@@ -103,8 +103,8 @@ def _write(
     """Evaluate the model, and write the files of the run except its pictures."""
     from sasgp.cli import files, runs
     from sasgp.cli.predictions import Predictor
+    from sasgp.data.progress import progress_bar
     from sasgp.evaluation.supervised import baselines
-    from sasgp.training.progress import progress_bar
 
     frame, metrics, train, test = None, {}, split.train, split.test
     if test is not None:

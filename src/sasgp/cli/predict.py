@@ -64,7 +64,7 @@ def predict(
 def write_predictions(predictor: Predictor, rows: "TargetRows", file: Path, *, escape_formulas: bool) -> None:
     """Write the predictions block by block, so that a large file is never in memory whole."""
     from sasgp.cli import files
-    from sasgp.training.progress import progress_bar
+    from sasgp.data.progress import progress_bar
 
     predictor.estimator.verbose = False  # one bar for all blocks
     with file.open("wb") as handle, progress_bar("predictions", len(rows.X)) as update:

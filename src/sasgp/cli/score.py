@@ -97,7 +97,9 @@ def _print(lines: dict[str, Any], reference: str, top: int, out: Path | None) ->
         note = f"percentile {lines['percentile'][i]:.1f}; {lines['unusual'][i]}".rstrip("; ")
         top_rows.append((str(lines[name][i]), f"{log_density[i]:.2f}", note))
     about = f"{N} rows, mean log density {log_density.mean():.3f} nats; percentiles among {reference}"
-    show([(f"{about}\nThe most unusual, by {name}" if top_rows else about, top_rows)])
+    numbered = " (the first is 0)" if name == "row" else ""
+    heading = f"The most unusual, by {name}{numbered}: log density, percentile, and the columns that make it low"
+    show([(f"{about}\n{heading}" if top_rows else about, top_rows)])
     if out is not None:
         show([("\nWrote", [("", out, f"{N} rows")])])
     shown = [{name: values[i] for name, values in lines.items()} for i in order]

@@ -22,6 +22,7 @@ from torch import Tensor
 from sasgp.data.blocks import rows_at_once, slices
 from sasgp.data.columns import Columns
 from sasgp.data.pairs import PairedRows
+from sasgp.data.progress import progress_bar
 from sasgp.data.rows import ArrayRows, row_blocks
 from sasgp.errors import InputError
 from sasgp.estimators.base import checked_fingerprint, kept_until_the_end
@@ -43,7 +44,6 @@ from sasgp.training.distributed import agreed, joined, same_everywhere
 from sasgp.training.fingerprint import fingerprint
 from sasgp.training.loop import Ranks, generator
 from sasgp.training.malloc import keep_freed_memory
-from sasgp.training.progress import progress_bar
 from sasgp.training.regression import STEPS, sharpen, start, steps_of_sharpening
 from sasgp.training.restored import check_run
 from sasgp.training.run import Plan, TrainingRun
@@ -274,7 +274,7 @@ class SupervisedEstimator(FittedCard, SupervisedPersistence, SupervisedSettings,
 
     @torch.no_grad()
     def _condition(self, centres: Tensor | None = None) -> None:
-        """Make the posterior from all training rows; `centres` are those of an index that was made before."""
+        """Make the posterior from all training rows; `centres` are those of their index in a file."""
         model, Z, Y = self.model_, self._places, self._targets.to(self._places.device)
         zero = torch.zeros(Y.shape[1], dtype=torch.float64, device=Z.device)
         if self.prediction_ == "exact":
@@ -308,10 +308,10 @@ class SupervisedEstimator(FittedCard, SupervisedPersistence, SupervisedSettings,
         array = check_rows(self, X, reset=False)
         check_consistent_length(array, y)
         more = torch.from_numpy(self._more_targets(y))
-        centres = getattr(getattr(self.posterior_, "index", None), "centres", None)
         places = self._placed(ArrayRows(array, self.model_.centre.dtype, self.torch_device()))
         self._targets, self._places = torch.cat([self._targets, more]), torch.cat([self._places, places])
-        self._condition(centres)
+        # With new cells, because new rows may lie elsewhere. To find centres is less work than to sort rows to them
+        self._condition()
         return self
 
     def _moments(self, X: Any) -> Iterator[tuple[Array, Array]]:
