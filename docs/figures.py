@@ -23,7 +23,7 @@ def main(runs: Path | None) -> None:
     model = SASGP(random_state=0).fit(X) if runs is None else SASGP.load(runs / "digits" / "model.safetensors")
     curve = model.evidence_curve(X, random_state=0)
     plots.evidence_curve(curve, title="digits").savefig(IMAGES / "evidence.png", dpi=110)
-    missing_values().savefig(IMAGES / "missing-values.png", dpi=110)
+    missing_values().savefig(IMAGES / "missing-values.png", dpi=110, bbox_inches="tight")
     regression().savefig(IMAGES / "regression.png", dpi=110)
     draw_geometry(model)
 

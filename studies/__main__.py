@@ -162,7 +162,7 @@ def _brief(record: records.Record) -> str:
 
 def _make_data(given: argparse.Namespace) -> None:
     from sasgp.data import named
-    from sasgp.training.progress import progress_bar
+    from sasgp.data.progress import progress_bar
     from studies.infinite_mnist import check_request, write_infinite
 
     check_request(given.rows, given.out, given.seed)  # before anything is downloaded

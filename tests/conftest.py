@@ -7,7 +7,7 @@ import pytest
 import starts
 import torch
 
-from sasgp.training import progress
+from sasgp.data import progress
 
 # Matrices here are small, and threads that wait for each other on a busy machine cost tenfold
 torch.set_num_threads(1)

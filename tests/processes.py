@@ -18,6 +18,8 @@ from pathlib import Path
 
 import torch
 
+from sasgp.data import progress
+
 _FORKS = multiprocessing.get_context("forkserver")
 # What commands import sooner or later
 _FORKS.set_forkserver_preload(
@@ -78,6 +80,7 @@ def _run(command, environment, cwd, output):
     os.chdir(cwd)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
+    progress.PATIENCE = progress.SHORTEST = 1e6  # as in conftest: no lines of a log on a slow machine
     option, *arguments = command
     if option == "-c":
         code, *arguments = arguments

@@ -35,8 +35,7 @@ ONLY_TORCH = {"training/loop"}  # besides the standard library
 NO_NUMPY = {"gp", "models", "training/loop", "training/fit_encoder", "training/run"}
 NO_ESTIMATOR = {"data", "gp", "models", "training"}  # as an argument: they stand below `estimators`
 MAX_LINES, MAX_FUNCTION_LINES = 450, 60
-MAY_PRINT = {"cli", "training/progress", "__main__"}
-MAY_IMPORT_RICH = MAY_PRINT | {"data/downloads"}  # the bar of a download, on a terminal only
+MAY_PRINT = {"cli", "data/progress", "__main__"}
 
 
 def room(path):
@@ -112,7 +111,7 @@ class TestEveryFile:
             assert not inner(imports(ast.parse(path.read_text()), path.name))
         if among(path, NO_NUMPY):
             assert "numpy" not in outside, "numpy meets torch in data, training and estimators alone"
-        if not among(path, MAY_IMPORT_RICH):
+        if not among(path, MAY_PRINT):
             assert "rich" not in outside
         assert not outside & {"pickle", "joblib", "dill", "cloudpickle"}, "loading a file never runs code"
         assert "studies" not in outside, "studies use the package, which does not know them and comes without them"

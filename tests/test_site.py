@@ -111,3 +111,9 @@ def test_the_navigation_has_the_parts_of_the_site():
         *("getting-started.html", "guides.html", "gallery/index.html", "api/index.html"),
         *("questions.html", "results.html", "contributing.html"),
     } <= set(home.links)
+
+
+def test_examples_in_docstrings_are_code():
+    """Indented lines without `::` before them become a quotation, in which all lines run together."""
+    for page in (SITE / "api").rglob("*.html"):
+        assert "<blockquote" not in page.read_text(), page.name

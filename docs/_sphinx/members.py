@@ -5,7 +5,10 @@ Classes also have methods of scikit-learn, such as `get_params`; its documentati
 
 import inspect
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
+
+from sphinx.pycode import ModuleAnalyzer
 
 FIRST = (
     *("fit", "fit_transform", "transform", "predict", "predict_proba", "reconstruct", "inverse_transform"),
@@ -17,7 +20,7 @@ HIDDEN = ("encoder_rate", "torch_device")  # of the settings: for the package it
 def setup(app: Any) -> dict[str, bool]:
     """Give the templates of autosummary these functions."""
     app.setup_extension("sphinx.ext.autosummary")
-    app.config.autosummary_context = {"methods_of": methods, "names_of": names}
+    app.config.autosummary_context = {"methods_of": methods, "names_of": names, "comment_on": comment}
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -31,6 +34,16 @@ def names(module: str) -> list[tuple[str, str]]:
     """What a module offers, each with the kind that autodoc calls it by."""
     found = import_module(module)
     return [(name, _kind(getattr(found, name))) for name in sorted(found.__all__, key=str.lower)]
+
+
+def comment(module: str, name: str) -> str:
+    """What the comment `#:` above a constant says, which may stand in any file of the package."""
+    files = [
+        module,
+        *(f"{module}.{file.name}" for file in iter_modules(getattr(import_module(module), "__path__", ()))),
+    ]
+    found = [ModuleAnalyzer.for_module(file).find_attr_docs().get(("", name)) for file in files]
+    return " ".join(line for lines in found if lines for line in lines)
 
 
 def _kind(value: Any) -> str:

@@ -1,5 +1,7 @@
 """Embeddings of single cells, where scanpy keeps them.
 
+One function trains a model, and places other cells::
+
     import sasgp.anndata
 
     model = sasgp.anndata.embed(adata, random_state=0)      # trains, and writes adata.obsm["X_sasgp"]

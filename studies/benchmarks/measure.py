@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from sasgp.data.progress import progress_bar
 from sasgp.training.malloc import keep_freed_memory
-from sasgp.training.progress import progress_bar
 
 __all__ = ["compared", "exponent", "interleaved", "spread", "timed", "turns"]
 

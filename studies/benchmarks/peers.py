@@ -30,10 +30,10 @@ from torch import Tensor
 
 import sasgp
 from sasgp.data import load
+from sasgp.data.progress import progress_bar
 from sasgp.evaluation import hold_out
 from sasgp.gp.linalg import principal_axes
 from sasgp.metrics import rmse
-from sasgp.training.progress import progress_bar
 from studies.benchmarks.embedding import embedded
 from studies.benchmarks.measure import compared, spread, timed, turns
 from studies.benchmarks.step import DATA

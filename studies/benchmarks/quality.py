@@ -7,7 +7,7 @@ runs: each has its curve. The clock stands still while a point of a curve is eva
 from collections.abc import Sequence
 from typing import Any
 
-from sasgp.training.progress import progress_bar
+from sasgp.data.progress import progress_bar
 from studies.benchmarks.embedding import embedded
 from studies.benchmarks.step import DATA
 from studies.records import Record, Run

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from sasgp import cli
-from sasgp.training import progress
-from sasgp.training.progress import LOG
+from sasgp.data import progress
+from sasgp.data.progress import LOG
 
 
 @pytest.fixture(scope="module")

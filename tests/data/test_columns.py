@@ -77,6 +77,20 @@ def test_maps_are_increasing_with_the_slope_they_say_and_an_inverse(name, base):
     assert np.trapezoid(density, grid) == pytest.approx(1, abs=2e-4)
 
 
+@pytest.mark.parametrize(
+    ("g", "log_unit"), [(MonotoneMap("log", 0, 1), 0.0), (MonotoneMap("asinh", 0, 1, unit=1e6), 13.8)]
+)
+def test_moments_of_values_whose_squares_are_no_numbers(g, log_unit):
+    # x = e^s, or 1e6 sinh(s) = 5e5 e^s, with s ~ N(m, v) is lognormal: its deviation is its mean times √(e^v − 1)
+    column, var = Number(name="y", kind="skewed", map=g), 0.09
+    mean, m = np.full((1, 1), 500.0 - log_unit), 500.0 - log_unit
+    factor = 0.5e6 if g.base == "asinh" else 1.0
+    expected = factor * np.exp(m + var / 2)
+    np.testing.assert_allclose(column.predict(mean, np.full((1, 1), var)), expected, rtol=1e-6)
+    np.testing.assert_allclose(column.std(mean, np.full((1, 1), var)), expected * np.sqrt(np.expm1(var)), rtol=1e-5)
+    assert np.isfinite(column.std(1e4 * mean, np.full((1, 1), 1e6)))
+
+
 @pytest.mark.parametrize("name", list(SHAPES))
 def test_scores_are_nearly_standard_normal(name):
     g = curved_map(SHAPES[name], "identity" if SHAPES[name].min() <= 0 else "log")
@@ -114,6 +128,14 @@ def test_a_normal_column_is_shifted_and_scaled_and_a_skewed_one_is_not():
     assert best_map(SHAPES["normal"], STRANGERS) == straight_map(SHAPES["normal"])
     assert best_map(SHAPES["lognormal"], STRANGERS).base == "log"
     assert best_map(SHAPES["long tails"], STRANGERS).base == "asinh"
+
+
+@pytest.mark.parametrize("n", range(2, 20))
+def test_few_rows_are_recognised_however_few(n):
+    # 16 rows are as many as a row and the neighbours that its value is compared with
+    draw = np.random.default_rng(n)
+    frame = pl.DataFrame({"a": draw.normal(size=n), "b": draw.lognormal(size=n)})
+    assert Columns.recognised(frame, {}).names == ("a", "b")
 
 
 def test_humps_that_the_rest_of_the_row_explains_are_left_alone():
@@ -361,6 +383,15 @@ def test_new_tables(table):
     assert columns.values(table.with_columns(pl.lit(900).alias("children")))[0, 2] == len(columns.columns[2].levels) - 1
     with pytest.raises(InputError, match="must hold counts"):
         columns.values(table.with_columns(pl.lit(-1).alias("children")))
+
+
+def test_a_third_level_of_two_is_missing_with_a_warning():
+    seen = pl.DataFrame({"gear": ["man.5", "man.6"] * 10, "size": np.arange(20.0) ** 1.5})
+    columns = Columns.recognised(seen, {})
+    assert columns.columns[0].kind == "binary"
+    with pytest.warns(UserWarning, match=r"did not see: 'gear' \(man.4\)\..*as missing in .* two levels"):
+        found = columns.values(pl.DataFrame({"gear": ["man.6", "man.4"], "size": [1.0, 2.0]}))
+    np.testing.assert_array_equal(found, [[1, 1], [np.nan, 2]])
 
 
 def test_an_unseen_level_is_less_probable_the_more_rows_there_were():

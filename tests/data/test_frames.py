@@ -148,3 +148,19 @@ print("pandas" in sys.modules)
 """
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert out.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (pd.DataFrame({"a": [1.0, 2.0], "\ud800": [1, 2]}), r"The name of column '\\ud800' contains '\\ud800'"),
+        (pd.DataFrame({"a": ["x", "y\ud800z"]}, dtype=object), r"'y\\ud800z' in column 'a' contains '\\ud800'"),
+        (pd.DataFrame({"a": pd.Categorical(["x", "\udfff"])}), r"'\\udfff' in column 'a' contains '\\udfff'"),
+        (pl.DataFrame({"a": pl.Series(["\ud800", 1], dtype=pl.Object)}), r"in column 'a' contains '\\ud800'"),
+    ],
+)
+def test_half_a_character_is_refused(table, says):
+    """Python text may hold half of a surrogate pair, for which UTF-8 has no bytes: no file could hold it."""
+    with pytest.raises(InputError, match=says) as refused:
+        read_frame(table)
+    str(refused.value).encode()  # the message itself can be printed

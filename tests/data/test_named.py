@@ -7,6 +7,7 @@ import struct
 import sys
 import tarfile
 import threading
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -15,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sasgp.data import load
+from sasgp.data import load, progress
 from sasgp.data.downloads import IDX, SOURCES
 from sasgp.data.named import NAMES, read_cifar, read_idx
 from sasgp.errors import InputError
@@ -327,7 +328,27 @@ def test_progress_on_a_terminal(tmp_path, monkeypatch, serve):
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setenv("TERM", "xterm")
     assert_is_mnist(load("mnist"))
-    assert IDX[0] in sys.stderr.getvalue()
+    assert f"{IDX[0]}.gz" in sys.stderr.getvalue()
+    assert "MB" in sys.stderr.getvalue()
+
+
+def test_progress_of_a_download_ends_at_its_total(tmp_path, monkeypatch, serve):
+    """As in a notebook, where there is no terminal. pooch counts whole chunks of 64 KiB, which are more than came."""
+    calls = {}
+
+    @contextmanager
+    def record(description, total):
+        calls[description] = []
+        yield lambda completed, note="": calls[description].append((completed, total, note))
+
+    mirrors(monkeypatch, "mnist", serve(put(tmp_path / "web", MNIST)))
+    monkeypatch.setattr(progress, "_surface", lambda: record)
+    assert_is_mnist(load("mnist"))
+    assert list(calls) == [f"{file}.gz" for file in IDX]
+    for name, steps in calls.items():
+        size = (tmp_path / "web" / name).stat().st_size
+        assert {(done, total) for done, total, _ in steps} == {(size, size)}
+        assert steps[-1][2] == f"{size / 1e6:.1f} of {size / 1e6:.1f} MB"
 
 
 def test_every_name_is_known():

@@ -211,6 +211,17 @@ def test_a_map_that_makes_predictions_worse_is_left(monkeypatch):
     assert better_map(column, y, y[near], np.full(near.shape, 0.5), np.ones(1000)) is column
 
 
+@pytest.mark.parametrize("outlier", [1e3, 1e6, 1e9])
+def test_an_outlier_among_the_targets_is_no_overflow(outlier):
+    # Under a map, a prediction between the outlier and the others is the inverse of a large score: warnings are errors
+    draw = np.random.default_rng(0)
+    y, near = draw.normal(size=60), draw.integers(60, size=(60, 5))
+    y[7] = outlier
+    (column,) = plain_columns(y[:, None], ["y"]).columns
+    found = better_map(column, y, y[near], np.full(near.shape, 0.2), np.logspace(-6, 6, 60))
+    assert found is column
+
+
 def test_skewed_targets_stay_positive_with_their_map(monkeypatch):
     monkeypatch.setattr(regression, "SHARP_STEPS", 100)
     draw = np.random.default_rng(0)

@@ -78,7 +78,7 @@ def test_changed_modules_are_programs_and_other_ones(module):
 def test_all_modules_of_the_rooms_have_their_tests():
     rooms = [path for room in ("gp", "models", "training") for path in (mutants.SOURCE / room).rglob("*.py")]
     known = {path.relative_to(mutants.SOURCE).as_posix() for path in rooms if path.name != "__init__.py"}
-    assert known - set(mutants.TESTS) == {"training/progress.py"}, "which only shows"
+    assert known <= set(mutants.TESTS)
     for file in {file for files in mutants.TESTS.values() for file in files}:
         assert (records.ROOT / "tests" / file).exists(), file
 

@@ -56,9 +56,9 @@ from sasgp.cli.arguments import LINE, TEXT, app
 from sasgp.cli.fit_options import DEFAULTS
 from sasgp.cli.messages import in_options
 from sasgp.cli.printing import as_json, printing
+from sasgp.data.progress import LOG, alive, rank_of_process
 from sasgp.errors import InputError
 from sasgp.models.settings import Settings
-from sasgp.training.progress import LOG, alive, rank_of_process
 
 app.register_install_completion_command(
     help="Let the shell complete commands and options: bash, zsh or fish. --shell names one, --output another file."

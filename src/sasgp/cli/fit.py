@@ -29,8 +29,8 @@ from sasgp.cli.pictures import draw_run, explorer_page, open_page
 from sasgp.cli.printing import Result, show
 from sasgp.cli.results import complete, write_run
 from sasgp.cli.tables import as_table, show_columns
+from sasgp.data.progress import rank_of_process
 from sasgp.errors import InputError
-from sasgp.training.progress import rank_of_process
 
 if TYPE_CHECKING:
     from sasgp.cli.runs import Embedding

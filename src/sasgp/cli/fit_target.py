@@ -10,7 +10,7 @@ from sasgp.cli.arguments import check_seed
 from sasgp.cli.printing import show
 from sasgp.cli.results import complete, write_run
 from sasgp.cli.tables import show_columns
-from sasgp.training.progress import rank_of_process
+from sasgp.data.progress import rank_of_process
 
 if TYPE_CHECKING:
     import polars as pl
@@ -101,10 +101,10 @@ def _write(
     request: "Request", problem: "Problem", split: "Split", estimator: Any, seconds: float, seed: int, out: Path
 ) -> Trained:
     """Evaluate the model, and write the files of the run except its pictures."""
-    from sasgp.cli import runs
+    from sasgp.cli import files, runs
     from sasgp.cli.predictions import Predictor
+    from sasgp.data.progress import progress_bar
     from sasgp.evaluation.supervised import baselines
-    from sasgp.training.progress import progress_bar
 
     frame, metrics, train, test = None, {}, split.train, split.test
     if test is not None:
@@ -120,6 +120,9 @@ def _write(
         metrics = predictor.metrics() | {"baselines": beside}
     info = target_report.run_info(request, problem, split, estimator, seconds, metrics)
     write_run(
-        out, estimator, info, lambda folder: None if frame is None else frame.write_csv(folder / runs.PREDICTIONS)
+        out,
+        estimator,
+        info,
+        lambda folder: None if frame is None else files.write_csv(frame, folder / runs.PREDICTIONS),
     )
     return Trained(estimator, frame, info)

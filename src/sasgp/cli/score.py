@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sasgp.cli.arguments import TEXT, Data, Labels, Model, OptionalOut, Printed, app
+from sasgp.cli.arguments import TEXT, Data, EscapeFormulas, Labels, Model, OptionalOut, Printed, app
 from sasgp.cli.loading import feature_names, load_data, load_model, training_rows
 from sasgp.cli.printing import Result, show
 from sasgp.cli.together import Processes, together
@@ -31,6 +31,7 @@ def score(
     out: OptionalOut = None,
     labels: Labels = None,
     top: int = 10,
+    escape_formulas: EscapeFormulas = False,
     printed: Printed = TEXT,
 ) -> Result:
     """Find unusual rows: the log density of each row, and the columns that make it low.
@@ -67,7 +68,7 @@ def score(
         import polars as pl
 
         with files.replacing(out) as file:
-            pl.DataFrame(lines).write_csv(file)
+            files.write_csv(pl.DataFrame(lines), file, escape_formulas=escape_formulas)
     return _print(lines, reference, top, out)
 
 
@@ -96,7 +97,9 @@ def _print(lines: dict[str, Any], reference: str, top: int, out: Path | None) ->
         note = f"percentile {lines['percentile'][i]:.1f}; {lines['unusual'][i]}".rstrip("; ")
         top_rows.append((str(lines[name][i]), f"{log_density[i]:.2f}", note))
     about = f"{N} rows, mean log density {log_density.mean():.3f} nats; percentiles among {reference}"
-    show([(f"{about}\nThe most unusual, by {name}" if top_rows else about, top_rows)])
+    numbered = " (the first is 0)" if name == "row" else ""
+    heading = f"The most unusual, by {name}{numbered}: log density, percentile, and the columns that make it low"
+    show([(f"{about}\n{heading}" if top_rows else about, top_rows)])
     if out is not None:
         show([("\nWrote", [("", out, f"{N} rows")])])
     shown = [{name: values[i] for name, values in lines.items()} for i in order]

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sasgp.training.progress import from_torchrun
+from sasgp.data.progress import from_torchrun
 
 if TYPE_CHECKING:
     import numpy as np

@@ -22,8 +22,8 @@ from typing import Any
 
 from sasgp.cli.files import missing_folders, remove_empty, writable
 from sasgp.data.files import real_path, replacing, sync
+from sasgp.data.progress import rank_of_process
 from sasgp.errors import InputError
-from sasgp.training.progress import rank_of_process
 
 __all__ = [
     "FOLDER",

@@ -12,8 +12,8 @@ from sasgp.cli.loading import has_target, is_source, known_embedding, load_data,
 from sasgp.cli.pictures import draw_latent, explorer_page
 from sasgp.cli.printing import Line, Result, show
 from sasgp.data.files import at_home
+from sasgp.data.progress import rank_of_process
 from sasgp.errors import InputError
-from sasgp.training.progress import rank_of_process
 
 if TYPE_CHECKING:
     from sasgp.cli.runs import RunFolder

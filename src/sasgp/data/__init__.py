@@ -1,5 +1,7 @@
 """Data as rows of numbers, from data sets by name, files and arrays.
 
+One function reads them all::
+
     from sasgp.data import load
 
     load("digits")                                      # digits, mnist, fashion-mnist, cifar10, oil-flow

@@ -9,17 +9,17 @@ import gzip
 import hashlib
 import io
 import os
-import sys
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from sasgp.data.progress import Update, progress_bar
 from sasgp.errors import InputError
 
 __all__ = ["IDX", "SOURCES", "Source", "fetch"]
@@ -195,7 +195,7 @@ def _download_from(url: str, source: Source) -> None:
     @cache
     def download(name: str) -> bytes:  # an archive is downloaded once for all its files
         packed = io.BytesIO()
-        with _progress_bar(name) as bar:
+        with _watched(name) as bar:
             pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 16)(url + name, packed, registry)
         return packed.getvalue()
 
@@ -218,18 +218,18 @@ def _extract(packed: bytes, file: str) -> bytes:
 
 
 @contextmanager
-def _progress_bar(label: str) -> Iterator[SimpleNamespace]:
-    """A bar with what pooch sets and calls, on standard error. It is invisible where that is not a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+def _watched(label: str) -> Iterator[SimpleNamespace]:
+    """Progress of a download, with what pooch sets and calls. pooch knows the total when the first bytes arrive."""
+    with ExitStack() as stack:
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    hidden = not sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as progress:
-        task = progress.add_task(label, total=None)
+        @cache
+        def shown() -> Update:
+            return stack.enter_context(progress_bar(label, bar.total or None))
 
         def update(n: int) -> None:
-            progress.update(task, advance=n, total=bar.total or None)
+            bar.done = min(bar.done + n, bar.total or bar.done + n)  # the last n is often more than came
+            of = f" of {bar.total / 1e6:.1f}" if bar.total else ""
+            shown()(bar.done, f"{bar.done / 1e6:.1f}{of} MB")
 
-        bar = SimpleNamespace(total=0, update=update, reset=lambda: progress.reset(task), close=progress.refresh)
+        bar = SimpleNamespace(total=0, done=0, update=update, reset=lambda: None, close=lambda: None)
         yield bar

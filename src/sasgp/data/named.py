@@ -15,6 +15,7 @@ from sasgp.errors import InputError
 
 __all__ = ["IDX", "NAMES", "Dataset", "fetch", "load_named", "read_cifar", "read_idx"]
 
+#: The data sets that ``load`` knows by name: "digits", "mnist", "fashion-mnist", "cifar10" and "oil-flow".
 NAMES = ("digits", "mnist", "fashion-mnist", "cifar10", "oil-flow")
 
 

@@ -206,7 +206,7 @@ def check_values(array: Any, name: str = "Input X", columns: Sequence[str] = (),
     if empty:
         raise InputError(
             f"{name} has {empty} row{'s' * (empty > 1)} without any value, the first is row {first_row + first[0]}, "
-            "counted from 0. Each row must have at least one value that is not NaN: remove the others."
+            "counted from 0. Each row must have at least one value that is not NaN: remove those that have none."
         )
     return missing
 

@@ -14,6 +14,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from sasgp.data.progress import progress_bar
 from sasgp.data.rows import ArrayRows, check_values
 from sasgp.estimators.evidence import EvidenceMethods
 from sasgp.gp import kernels, positions
@@ -26,7 +27,6 @@ from sasgp.models.encoders import ENCODE_ROWS
 from sasgp.training.distributed import same_everywhere
 from sasgp.training.fingerprint import sample_fingerprint
 from sasgp.training.loop import Alone, Ranks, generator
-from sasgp.training.progress import progress_bar
 from sasgp.training.shares import shares
 
 __all__ = ["AllRows"]

@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from torch import nn
 
 from sasgp.data.images import image_shape_of
+from sasgp.data.progress import rank_of_process
 from sasgp.data.rows import ArrayRows
 from sasgp.data.units import one_unit
 from sasgp.errors import InputError
@@ -36,7 +37,6 @@ from sasgp.training.fingerprint import differences, fingerprint, sample_fingerpr
 from sasgp.training.initialise import Start, initialise
 from sasgp.training.loop import DivergedError, Ranks, generator
 from sasgp.training.malloc import keep_freed_memory
-from sasgp.training.progress import rank_of_process
 from sasgp.training.restored import check_run
 from sasgp.training.run import Plan, TrainingRun
 

@@ -1,8 +1,10 @@
 """Callbacks for `fit(callback=...)`. They are called after every epoch, with the estimator and the record.
 
-from sasgp.estimators.callbacks import TensorBoard
+For example::
 
-SASGP().fit(X, callback=TensorBoard("logs", X[:2000], y[:2000]))      # needs the package tensorboard
+    from sasgp.estimators.callbacks import TensorBoard
+
+    SASGP().fit(X, callback=TensorBoard("logs", X[:2000], y[:2000]))      # needs the package tensorboard
 """
 
 import json

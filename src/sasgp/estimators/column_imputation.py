@@ -17,6 +17,7 @@ from scipy.special import ndtr, ndtri
 from torch import Tensor
 
 from sasgp.data.blocks import slices
+from sasgp.data.progress import progress_bar
 from sasgp.gp.column_regression import ColumnRegression
 from sasgp.gp.linalg import cholesky_each
 from sasgp.gp.masked_gaussian import MaskedGaussian
@@ -24,7 +25,6 @@ from sasgp.gp.objective import LOG_2PI
 from sasgp.gp.residuals import Residuals
 from sasgp.training.columns import STEPS, groups_of_columns, train_columns
 from sasgp.training.loop import generator
-from sasgp.training.progress import progress_bar
 
 __all__ = ["ColumnImputation", "Spread"]
 

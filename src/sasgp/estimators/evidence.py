@@ -8,6 +8,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sasgp.data.memory import amount
+from sasgp.data.progress import progress_bar
 from sasgp.data.rows import ArrayRows, check_values
 from sasgp.errors import InputError
 from sasgp.estimators.gp import GPEstimator
@@ -18,7 +19,6 @@ from sasgp.gp.masked_factor import MaskedGP
 from sasgp.models.encoders import ENCODE_ROWS
 from sasgp.models.settings import Settings
 from sasgp.training.loop import generator
-from sasgp.training.progress import progress_bar
 
 __all__ = ["EvidenceMethods"]
 

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from sasgp.data.blocks import rows_at_once
+from sasgp.data.progress import progress_bar
 from sasgp.data.rows import ArrayRows
 from sasgp.data.tables import read_frame
 from sasgp.errors import InputError
@@ -29,7 +30,6 @@ from sasgp.estimators.validation import check_count, check_rows, seed_of
 from sasgp.gp.mixture import Mixture, WithMixture
 from sasgp.gp.refine import normal_points
 from sasgp.training.loop import generator
-from sasgp.training.progress import progress_bar
 
 __all__ = ["Imputation", "check_asked"]
 

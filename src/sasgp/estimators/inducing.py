@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from sasgp.data.progress import progress_bar
 from sasgp.data.rows import ArrayRows
 from sasgp.errors import InputError
 from sasgp.estimators.gp import GPEstimator
@@ -16,7 +17,6 @@ from sasgp.models.encoders import ENCODE_ROWS
 from sasgp.models.inducing import InducingModel
 from sasgp.models.settings import InducingSettings, Settings, documented
 from sasgp.training.loop import Ranks, generator
-from sasgp.training.progress import progress_bar
 
 __all__ = ["BayesianGPLVM"]
 

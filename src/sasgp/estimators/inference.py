@@ -17,6 +17,7 @@ from torch import Tensor
 
 from sasgp.data.columns import Columns
 from sasgp.data.outputs import Out, Sink
+from sasgp.data.progress import progress_bar
 from sasgp.data.rows import ArrayRows
 from sasgp.data.tables import read_frame
 from sasgp.errors import InputError
@@ -31,7 +32,6 @@ from sasgp.models.anchor import distance_cost
 from sasgp.models.encoders import ENCODE_ROWS, Encoder
 from sasgp.models.settings import Settings
 from sasgp.training.loop import Ranks, generator
-from sasgp.training.progress import progress_bar
 from sasgp.training.shares import rows_of_all
 
 __all__ = ["Inference", "Locator", "sinks", "transform_together"]

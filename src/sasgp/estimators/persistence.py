@@ -368,7 +368,9 @@ def own_part(path: str | Path, part: str, setting: Any, instance: Any) -> Any:
             argument=part,
         )
     if instance is not None and not custom:
-        raise InputError(f"The model in {path} has a {part} of its own. Leave {part} out.", argument=part)
+        raise InputError(
+            f"The {part} of the model in {path} is in the file. Load the model without {part}=.", argument=part
+        )
     if custom:
         return instance
     return kernels.rebuild(setting) if part == "kernel" and isinstance(setting, dict) else setting

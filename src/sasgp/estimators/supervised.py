@@ -22,6 +22,7 @@ from torch import Tensor
 from sasgp.data.blocks import rows_at_once, slices
 from sasgp.data.columns import Columns
 from sasgp.data.pairs import PairedRows
+from sasgp.data.progress import progress_bar
 from sasgp.data.rows import ArrayRows, row_blocks
 from sasgp.errors import InputError
 from sasgp.estimators.base import checked_fingerprint, kept_until_the_end
@@ -43,7 +44,6 @@ from sasgp.training.distributed import agreed, joined, same_everywhere
 from sasgp.training.fingerprint import fingerprint
 from sasgp.training.loop import Ranks, generator
 from sasgp.training.malloc import keep_freed_memory
-from sasgp.training.progress import progress_bar
 from sasgp.training.regression import STEPS, sharpen, start, steps_of_sharpening
 from sasgp.training.restored import check_run
 from sasgp.training.run import Plan, TrainingRun

@@ -20,11 +20,11 @@ from torch import Tensor
 from sasgp.data.blocks import slices
 from sasgp.data.columns import Columns
 from sasgp.data.outputs import Sink
+from sasgp.data.progress import progress_bar
 from sasgp.data.tables import DiskTable, is_frame, read_frame
 from sasgp.data.units import is_array
 from sasgp.errors import InputError
 from sasgp.gp.posterior import Predictive
-from sasgp.training.progress import progress_bar
 
 __all__ = ["ColumnDensity", "as_user_frame", "input_names", "table_frame", "table_scores"]
 

@@ -1,5 +1,7 @@
 """The latent explorer: a self-contained page that decodes in the browser wherever the pointer is.
 
+A method of a fitted model makes it::
+
     model.explorer(X, labels=y)                         # shows itself in a notebook
     model.explorer(X, labels=y).save("explorer.html")
 

@@ -31,7 +31,7 @@ OTHERS = "#777777"
 UNCERTAINTY = LinearSegmentedColormap.from_list("uncertainty", ["#ffffff", "#9a9a9a"])  # white is certain
 INK = "#333333"
 
-# For figures of your own, as matplotlib's style sheets are: the colours of the classes are "C0", "C1", ...
+#: For figures of your own: ``plt.style.use(plots.STYLE)``. The colours of the classes are then "C0", "C1", …
 STYLE: dict[str, Any] = {
     "axes.prop_cycle": cycler(color=PALETTE),
     **{f"axes.spines.{side}": False for side in ("left", "right", "top", "bottom")},

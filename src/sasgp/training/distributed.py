@@ -19,8 +19,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from sasgp.data.progress import from_torchrun
 from sasgp.training.loop import Alone, Ranks
-from sasgp.training.progress import from_torchrun
 
 __all__ = [
     "FailedElsewhereError",

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sasgp.data.progress import progress_bar
 from sasgp.data.rows import ArrayRows, moments, take_rows
 from sasgp.errors import InputError
 from sasgp.gp.positions import CANDIDATES, kmeans_plus_plus
@@ -35,7 +36,6 @@ from sasgp.training.fit_encoder import (
     standardised,
 )
 from sasgp.training.loop import generator, train
-from sasgp.training.progress import progress_bar
 
 __all__ = ["Start", "initialise", "settle"]
 

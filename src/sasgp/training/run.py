@@ -13,12 +13,12 @@ from typing import Any, Protocol
 
 import torch
 
+from sasgp.data.progress import progress_bar
 from sasgp.models.anchor import Anchor
 from sasgp.models.base import Objective
 from sasgp.training.checkpoint import Checkpointer, Interrupted, Signals
 from sasgp.training.distributed import agreed, anywhere, same_everywhere
 from sasgp.training.loop import Epoch, Ranks, Rows, Training
-from sasgp.training.progress import progress_bar
 from sasgp.training.restored import check_training
 
 __all__ = ["Plan", "TrainingRun", "default_epochs"]

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sasgp.data.progress import progress_bar
 from sasgp.training.distributed import Group, meet
 from sasgp.training.loop import Ranks
-from sasgp.training.progress import progress_bar
 
 __all__ = ["rounds", "rows_of_all", "shares", "sum_of_all"]
 

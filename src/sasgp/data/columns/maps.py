@@ -28,6 +28,7 @@ GAIN = 0.02  # nats per value, and 2 standard errors, by which another h must be
 CURVED_GAIN = 0.05  # nats per value, and 3 standard errors, by which knots must be better still: they can follow humps
 LEAST_DIFFERENT = 0.25  # share of the values that must be different from each other for knots
 ROUGHNESS = 1.0  # standard deviation of the change of slope from knot to knot, before the data are seen
+LARGEST = 700.0  # e to this power is still a number
 BARRIER = 0.1  # weight of Σ log slope, which keeps slopes positive
 
 
@@ -98,8 +99,11 @@ class MonotoneMap:
             u = knots[k] + 2 * rise / (slopes[k] + np.sqrt(np.maximum(slopes[k] ** 2 + 2 * curve * rise, 0)))
         v = self.centre + self.width * u
         if self.base == "log":
-            return np.exp(np.clip(v, -700, 700))
-        return self.origin + self.unit * np.sinh(np.clip(v, -700, 700)) if self.base == "asinh" else v
+            return np.exp(np.clip(v, -LARGEST, LARGEST))
+        if self.base == "asinh":
+            most = LARGEST - max(0.0, float(np.log(self.unit)))
+            return self.origin + self.unit * np.sinh(np.clip(v, -most, most))
+        return v
 
     def _standard(self, x: Array) -> Array:
         if self.base == "log":

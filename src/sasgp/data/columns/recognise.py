@@ -97,8 +97,8 @@ def _mapped(one: Finding, column: Number, some: "pl.DataFrame", rest: "np.ndarra
     present = ~np.isnan(x)
     if present.sum() <= NEIGHBOURS:
         return one
-    nearest = NearestNeighbors(n_neighbors=NEIGHBOURS + 1).fit(rest[present]).kneighbors(return_distance=False)
-    best = best_map(x[present], nearest[:, :NEIGHBOURS])
+    nearest = NearestNeighbors(n_neighbors=NEIGHBOURS).fit(rest[present]).kneighbors(return_distance=False)
+    best = best_map(x[present], nearest)
     straight = best.base == "identity" and not best.knots
     kind: Kind = "date" if one.kind == "date" else "real" if straight else "skewed"
     column = replace(column, map=best, kind=kind)

@@ -99,8 +99,9 @@ class Columns:
             raise InputError(" ".join(problems), argument="X")
         if unseen:
             warnings.warn(
-                f"Columns have values that training did not see: {', '.join(unseen)}. Of a category they count as any "
-                "other level, of a scale as the nearest.",
+                f"Columns have values that training did not see: {', '.join(unseen)}. They count as 'other' in a "
+                "category, as the nearest level in a scale of numbers, and as missing in a scale of words or where "
+                "there are two levels.",
                 UserWarning,
                 stacklevel=2,
             )

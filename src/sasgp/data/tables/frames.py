@@ -63,12 +63,12 @@ def read_frame(X: Any, *, missing: Sequence[str] = ()) -> Frame:
     if isinstance(X, pl.DataFrame | pl.LazyFrame):
         objects = [name for name, dtype in X.collect_schema().items() if dtype == pl.Object]
         frame = X.lazy().collect()
-        frame = frame.with_columns([_from_objects(name, frame[name].to_list(), missing) for name in objects])
+        frame = frame.with_columns([_encoded(_from_objects, name, frame[name].to_list(), missing) for name in objects])
         return Frame(tidied(frame.lazy(), "X", missing).collect())
 
     names = name_rows([_text(name) for name in X.columns])
     check_names(names, "X")
-    columns = [_column(X.iloc[:, i], name, missing) for i, name in enumerate(names)]
+    columns = [_encoded(_column, name, X.iloc[:, i], missing) for i, name in enumerate(names)]
     ordered = frozenset(column.name for column in columns if column.dtype == pl.Enum)
     return Frame(tidied(pl.DataFrame(columns).lazy(), "X", missing).collect(), ordered)
 
@@ -78,7 +78,21 @@ def _text(name: object) -> str:
     return "_".join(str(part) for part in name if part != "") if isinstance(name, tuple) else str(name)
 
 
-def _column(values: Any, name: str, missing: Sequence[str]) -> "pl.Series":
+def _encoded(convert: Callable[..., "pl.Series"], name: str, values: Any, missing: Sequence[str]) -> "pl.Series":
+    """A converted column. Raise InputError if its text has half a character, which Python keeps and UTF-8 has not."""
+    try:
+        return convert(name, values, missing)
+    except UnicodeEncodeError as error:
+        half, text = error.object[error.start], error.object[max(error.start - 20, 0) : error.end + 20]
+        where = "The name of column" if error.object == name else f"{text!a} in column"
+        raise InputError(
+            f"{where} {name!a} contains {half!a}, a lone surrogate, which is half a character and cannot be "
+            "written to a file. Replace it, or read the data again with the encoding that it was written in.",
+            argument="X",
+        ) from error
+
+
+def _column(name: str, values: Any, missing: Sequence[str]) -> "pl.Series":
     """A column of a pandas frame."""
     import polars as pl
 
@@ -89,7 +103,7 @@ def _column(values: Any, name: str, missing: Sequence[str]) -> "pl.Series":
         text = pl.Series(name, levels, dtype=pl.String).gather(codes.set(codes < 0, None))
         return text.cast(pl.Enum(levels) if dtype.ordered and len(set(levels)) == len(levels) else pl.Categorical)
     if hasattr(dtype, "subtype") and hasattr(dtype, "fill_value"):  # sparse
-        return _column(values.sparse.to_dense(), name, missing)
+        return _column(name, values.sparse.to_dense(), missing)
     kind = dtype.kind
     if getattr(dtype, "tz", None) is not None:
         moments = values.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy().astype("M8[us]")

@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pytest
 
-from sasgp.training import progress
-from sasgp.training.progress import alive, progress_bar
+from sasgp.data import progress
+from sasgp.data.progress import alive, progress_bar
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_a_terminal_has_a_bar_and_a_dumb_one_has_lines(term, bar):
     import pty
 
     code = (
-        "import time; from sasgp.training import progress as p; p.PATIENCE = .05\n"
+        "import time; from sasgp.data import progress as p; p.PATIENCE = .05\n"
         "with p.progress_bar('training', 10) as update: update(5, 'epoch 1/2'); time.sleep(.3)"
     )
     ours, theirs = pty.openpty()

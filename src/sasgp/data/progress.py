@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from sasgp.errors import InputError
 
-__all__ = ["LOG", "alive", "from_torchrun", "progress_bar", "rank_of_process"]
+__all__ = ["LOG", "Update", "alive", "from_torchrun", "progress_bar", "rank_of_process"]
 
 Update = Callable[..., None]  # update(completed, note="")
 
