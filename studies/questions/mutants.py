@@ -172,6 +172,7 @@ REASONS: dict[tuple[str, str], str] = {
         "decides from how many features on the Gram matrix is used; both ways give the same numbers"
     ),
     ("gp/ppca.py", f"{LARGEST} < 0 → ({LARGEST} <= 0)"): "differs only where a whole column is 0, which has no sign",
+    ("gp/row_density.py", "c_f > 0 → (c_f >= 0)"): "differs only where a variance is exactly 0, at the kink of a clamp",
     ("gp/row_sums.py", "2 → 3"): "how much more than needed is added to a matrix that has no factor is a choice",
     ("gp/masked_factor.py", "1 → 2"): "the work of a factor whose progress nobody asks for",
     ("gp/masked_factor.py", "min → max"): "room for more rows than there are stays empty",

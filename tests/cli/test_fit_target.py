@@ -1,6 +1,7 @@
 """`sasgp fit --target`, `predict` and `explain`: regressions and classifications, from a table to predictions."""
 
 import json
+import shutil
 import signal
 from pathlib import Path
 
@@ -202,6 +203,7 @@ def test_named_data_and_arrays_have_targets(here, sasgp, error, undrawn):
     ("column", "tokens", "words"),
     [
         ("prize", (), "There is no 'prize'. Did you mean price?"),
+        ("price,area", (), "--target takes one column. Got price,area. Train a run for each"),
         ("planet", (), "The target must vary, but 'planet' is always 1"),
         ("empty", (), "No row has a target: column 'empty' is empty"),
         ("address", (), "must hold numbers or classes, but its values are of the kind text: 130 different texts"),
@@ -365,9 +367,36 @@ def test_plot_draws_the_figures_of_a_target(market, here, sasgp, error):
     assert "rows whose target is known" in error("plot", model, "--predicted", "--out", "no")
 
 
-@pytest.mark.parametrize("command", ["embed", "explore", "decode", "score", "update"])
+@pytest.mark.parametrize("run", ["number", "classes"])
+def test_update_adds_the_rows_that_have_a_target(market, here, sasgp, error, run):
+    shutil.copytree(market / run, "run")
+    target, estimator = ("price", SASGPRegressor) if run == "number" else ("type", SASGPClassifier)
+    known = houses(30, seed=1)
+    known[:28].vstack(known[28:].with_columns(pl.lit(None).cast(known[target].dtype).alias(target))).write_csv(
+        "more.csv"
+    )
+    before = estimator.load("run/model.safetensors")
+    metrics = json.loads(sasgp("update", "run", "more.csv", "--json"))["metrics"]
+    # The metrics are those of the old model, and the new one is the old one after `update`
+    X, y = known[:28].drop(target), known[:28][target].to_numpy()
+    assert metrics["r2" if run == "number" else "accuracy"] == pytest.approx(before.score(X, y))
+    after = estimator.load("run/model.safetensors")
+    expected = before.update(X, y).predict_scores(X)
+    for found, right in zip(after.predict_scores(X), expected, strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-10)
+    [record] = json.loads(Path("run/run.json").read_text())["updates"]
+    assert (record["rows"], record["left_out"]) == (28, 2)
+    assert "earlier update" in error("update", "run", "more.csv")
+    assert "count twice" in error("update", "run", market / "houses.csv")
+    assert "Do without --labels" in error("update", "run", "more.csv", "--labels", "town")
+    known.drop(target).write_csv("none.csv")
+    assert f"must have the target '{target}'" in error("update", "run", "none.csv")
+    assert "Name a file" in error("update", "run", "digits")
+
+
+@pytest.mark.parametrize("command", ["embed", "explore", "decode", "score"])
 def test_a_model_with_a_target_has_no_latents(market, here, error, command):
-    more = {"explore": (), "update": (market / "new.csv",)}.get(command, (market / "new.csv", "--out", "z.csv"))
+    more = {"explore": ()}.get(command, (market / "new.csv", "--out", "z.csv"))
     assert "predicts a target and has no latents. Use `sasgp predict`" in error(command, market / "number", *more)
 
 

@@ -1,6 +1,8 @@
 """Tables of mixed columns on the command line: recognised, trained on, evaluated, decoded, scored."""
 
+import csv
 import json
+import re
 
 import numpy as np
 import polars as pl
@@ -202,3 +204,38 @@ def test_a_table_with_gaps_is_trained_on(sasgp, tmp_path):
     assert len(pl.read_csv(tmp_path / "run" / "embedding.csv")) == 90
     sasgp("evaluate", tmp_path / "run", tmp_path / "gaps.csv", "--by-column")
     sasgp("score", tmp_path / "run", tmp_path / "gaps.csv")
+
+
+def cells(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+def is_number(cell):
+    return re.fullmatch(r"[+-]?[0-9.]+(e[+-]?[0-9]+)?", cell) is not None
+
+
+def test_formulas_are_escaped_on_request(sasgp, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(0)
+    kinds = [["=1+1", "@SUM(A1)", "-x", "safe"][i % 4] for i in range(40)]
+    numbers = {"+a": draw.normal(size=40), "b": draw.normal(size=40)}
+    pl.DataFrame({**numbers, "kind": kinds, "class": kinds}).write_csv("t.csv")
+    sasgp("fit", "t.csv", "--out", "run", *FAST)
+    sasgp("fit", "t.csv", "--out", "target", "--target", "kind", *FAST)
+    for command, *words in (
+        ("embed", "run", "t.csv"),
+        ("score", "run", "t.csv"),
+        ("decode", "run", "run/embedding.csv"),
+        ("sample", "run"),
+        ("impute", "run", "t.csv"),
+        ("predict", "target", "t.csv"),
+    ):
+        sasgp(command, *words, "--out", "plain.csv")
+        sasgp(command, *words, "--out", "safe.csv", "--escape-formulas")
+        plain = cells(tmp_path / "plain.csv")
+        safe = [
+            [f"'{cell}" if cell[:1] in [*"=+-@"] and not is_number(cell) else cell for cell in line] for line in plain
+        ]
+        assert safe != plain, command
+        assert cells(tmp_path / "safe.csv") == safe, command

@@ -77,6 +77,20 @@ def test_maps_are_increasing_with_the_slope_they_say_and_an_inverse(name, base):
     assert np.trapezoid(density, grid) == pytest.approx(1, abs=2e-4)
 
 
+@pytest.mark.parametrize(
+    ("g", "log_unit"), [(MonotoneMap("log", 0, 1), 0.0), (MonotoneMap("asinh", 0, 1, unit=1e6), 13.8)]
+)
+def test_moments_of_values_whose_squares_are_no_numbers(g, log_unit):
+    # x = e^s, or 1e6 sinh(s) = 5e5 e^s, with s ~ N(m, v) is lognormal: its deviation is its mean times √(e^v − 1)
+    column, var = Number(name="y", kind="skewed", map=g), 0.09
+    mean, m = np.full((1, 1), 500.0 - log_unit), 500.0 - log_unit
+    factor = 0.5e6 if g.base == "asinh" else 1.0
+    expected = factor * np.exp(m + var / 2)
+    np.testing.assert_allclose(column.predict(mean, np.full((1, 1), var)), expected, rtol=1e-6)
+    np.testing.assert_allclose(column.std(mean, np.full((1, 1), var)), expected * np.sqrt(np.expm1(var)), rtol=1e-5)
+    assert np.isfinite(column.std(1e4 * mean, np.full((1, 1), 1e6)))
+
+
 @pytest.mark.parametrize("name", list(SHAPES))
 def test_scores_are_nearly_standard_normal(name):
     g = curved_map(SHAPES[name], "identity" if SHAPES[name].min() <= 0 else "log")
@@ -129,6 +143,13 @@ def test_humps_that_the_rest_of_the_row_explains_are_left_alone():
     alike = np.concatenate([RNG.integers(half, size=(half, 15)), half + RNG.integers(half, size=(half, 15))])
     assert best_map(x, alike) == straight_map(x)
     assert best_map(x, STRANGERS).knots  # without that, they are not normal
+
+
+def test_values_that_come_back_again_and_again_get_no_knots():
+    fine, coarse = (np.round(SHAPES["two humps"], digits) for digits in (2, 1))
+    assert len(np.unique(fine)) > N / 4 > len(np.unique(coarse)) > 20
+    assert best_map(fine, STRANGERS).knots
+    assert not best_map(coarse, STRANGERS).knots
 
 
 def test_units_do_not_matter():

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -187,6 +188,16 @@ def test_sizes_are_checked_before_anything_is_read(cells, monkeypatch):
         del file["X"]
         file.create_dataset("X", (N, D), "f4", maxshape=(None, None), chunks=(10**4, 10**4), compression="gzip")
     assert "X needs 381.5 MiB of memory" in message("cells.h5ad")
+
+
+def test_text_that_is_longer_than_its_file(cells):
+    with cells() as file:
+        place = file["obs/_index"].id.get_offset()
+    with Path("cells.h5ad").open("r+b") as file:
+        file.seek(place)
+        file.write((2 * 10**9).to_bytes(4, "little"))
+    # HDF5 would take 2 GB first
+    assert "text in obs/_index is longer than the file" in message("cells.h5ad")
 
 
 # Parts that disagree

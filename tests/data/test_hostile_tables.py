@@ -1,5 +1,6 @@
 """Tables, arrays and labels that are odd, or made to do harm: each loads right or is refused in one sentence."""
 
+import base64
 import io
 import os
 import time
@@ -123,6 +124,44 @@ def test_parquet_sizes_are_checked_before_anything_is_read(write, monkeypatch):
     monkeypatch.setattr(file, "available", lambda: 10**6)
     monkeypatch.setattr(pl, "read_parquet", None)
     assert "1000000 rows need 15.3 MiB of memory, but only 1.0 MiB are free" in message("bomb.parquet", labels="b")
+
+
+# {"a": [0.5, 1.25, -3.0, 8.0], "b": ["x", "z", "y", "x"]} in Snappy, with checksums, which polars does not write:
+# pyarrow.parquet.write_table(table, path, write_page_checksum=True, store_schema=False, write_statistics=False)
+WITH_CHECKSUMS = base64.b85decode(
+    "P(e~L6$BMP6*Lvw{fET`JQWBP01^NIAOHXb0R-Sb1qTEG^bH6k2*3aU00000AV3uW6%-X175&+m`~w^n2o(?&1{DSz0000ABmw{c00;pB1LOb|"
+    "1Qi|?A{Exu_L~Ge6$TXm5&!@XH~|0v0C)ia004Rc0001a6#x|!6&Mws`?0(Q92E!^5ETX$1{?qY016}m000080RjUg02KroJT(9q26JO*Wo=;<"
+    "1OOEZB?1@$VE`2jB?1@$VkH1f8~^|S76=&}87w9M92E)~H2?+>85jX!6#^Cr7OnvnrU52oCI~4k6$BLk6#@Vi02L4w0suTI1{o#*2mk;8CIB22"
+    "3>h^51`rt-0b&&b76=xM0Tz@2Cinp+t^p}56$BLk6#@Vi02L4w0suS~2pI+$CIAQk000)c0u~4+2o|~m04N}EVRCVGWppiLaBwYQa&m8XAa-SP"
+    "b7^mGATl;CFfK6}EF1s;8~^|S(*OVfP(e~L"
+)
+
+
+@pytest.mark.parametrize(("value", "page"), [(b"\x20\x40", 4), (b"y\x15", 87)])  # 8.0 ends in 20 40
+def test_checksums_of_parquet_pages(write, value, page):
+    write(WITH_CHECKSUMS, "t.parquet")
+    data = load("t.parquet", labels="b")
+    assert (data.X.tolist(), data.y.tolist()) == ([[0.5], [1.25], [-3.0], [8.0]], ["x", "z", "y", "x"])
+    wrong = bytearray(WITH_CHECKSUMS)
+    wrong[wrong.index(value)] ^= 2
+    write(bytes(wrong), "t.parquet")
+    assert not pl.read_parquet("t.parquet").equals(pl.read_parquet(io.BytesIO(WITH_CHECKSUMS)))
+    assert f"t.parquet is damaged: the page at byte {page} does not have its checksum" in message("t.parquet")
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        (b"\x15\x19", "has a negative size"),  # polars would take 2^61 bytes for −13 values, which ends the process
+        (b"\x15\xfe\xff\xff\xff\x0f", "would hold 2147483647 values, more than the whole column"),
+    ],
+)
+def test_counts_of_parquet_pages(write, field, expected):
+    content = io.BytesIO()
+    pl.DataFrame({"a": [True, False] * 6, "b": np.arange(12.0)}).write_parquet(content, statistics=False)
+    page = content.getvalue().index(b"\x2c\x15\x18")  # a field that is a struct, whose first is the number 12
+    write(content.getvalue()[: page + 1] + field + content.getvalue()[page + 3 :], "t.parquet")
+    assert expected in message("t.parquet")
 
 
 @pytest.mark.parametrize("name", ["data.csv", "y.txt"])

@@ -55,3 +55,26 @@ def test_integers_of_128_bits(tmp_path):
     assert load(path, table=False).X.tolist() == [[3, 0.5], [-4, 1.5], [2.0**100, 2.5]]
     assert load(path, table=True).X["a"].to_list() == [3, -4, 2.0**100]
     assert load(path, labels="a").y.tolist() == ["3", "-4", str(2**100)]
+
+
+@pytest.mark.parametrize("dtype", [pl.Date, pl.Datetime("ms"), pl.Datetime("us")])
+@pytest.mark.parametrize(
+    ("days", "known"),
+    # From 1970 back to 1 January of the year 1, and on to 31 December 9999: date.min and date.max. Then one day further
+    [(-719162, True), (2932896, True), (-719163, False), (2932897, False)],
+)
+def test_dates_are_of_the_years_that_python_has(dtype, days, known):
+    physical = days if dtype == pl.Date else days * 86_400_000 * (1000 if dtype == pl.Datetime("us") else 1)
+    usual = [9000 + 17 * i for i in range(40)]
+    days_each = pl.Series("born", usual, dtype=pl.Int32).cast(pl.Date).cast(dtype)
+    odd = pl.Series("born", [physical, None]).cast(pl.Int32 if dtype == pl.Date else pl.Int64).cast(dtype)
+    frame = pl.DataFrame({"born": pl.concat([days_each, odd]), "a": np.arange(42.0) ** 1.5})
+    if known:
+        assert [one.name for one in Columns.recognised(frame, {}).columns] == ["born", "a"]
+        return
+    with pytest.raises(InputError, match="Column 'born' has dates outside of the years 1 to 9999"):
+        Columns.recognised(frame, {})
+
+
+def test_line_breaks_in_names_do_not_break_a_message():
+    assert str(InputError("Column 'a\r\nb\u2028c' is odd.")) == "Column 'a b c' is odd."

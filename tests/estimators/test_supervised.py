@@ -17,6 +17,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sasgp import InputError, SASGPClassifier, SASGPRegressor
 from sasgp.data.columns import Number
 from sasgp.estimators.targets import better_map, plain_columns
+from sasgp.gp import neighbours
+from sasgp.gp.nearest import NearestRows
 from sasgp.models.regression import RegressionModel, RegressionSettings, hyperprior
 from sasgp.training import regression
 
@@ -209,6 +211,17 @@ def test_a_map_that_makes_predictions_worse_is_left(monkeypatch):
     assert better_map(column, y, y[near], np.full(near.shape, 0.5), np.ones(1000)) is column
 
 
+@pytest.mark.parametrize("outlier", [1e3, 1e6, 1e9])
+def test_an_outlier_among_the_targets_is_no_overflow(outlier):
+    # Under a map, a prediction between the outlier and the others is the inverse of a large score: warnings are errors
+    draw = np.random.default_rng(0)
+    y, near = draw.normal(size=60), draw.integers(60, size=(60, 5))
+    y[7] = outlier
+    (column,) = plain_columns(y[:, None], ["y"]).columns
+    found = better_map(column, y, y[near], np.full(near.shape, 0.2), np.logspace(-6, 6, 60))
+    assert found is column
+
+
 def test_skewed_targets_stay_positive_with_their_map(monkeypatch):
     monkeypatch.setattr(regression, "SHARP_STEPS", 100)
     draw = np.random.default_rng(0)
@@ -305,6 +318,23 @@ def test_rows_that_are_added_count_as_the_others(curve, how):
     assert np.abs(part.predict(X_new) - whole.predict(X_new)).max() > 1e-3
     part.update(X[150:180], y[150:180]).update(X[180:], y[180:])
     np.testing.assert_allclose(part.predict(X_new), whole.predict(X_new), rtol=1e-10)
+
+
+def test_rows_that_are_added_elsewhere_get_cells_of_their_own(curve, tmp_path, monkeypatch):
+    # 180 of 360 rows lie 20 deviations away. With the old centres, one cell would hold all of them
+    monkeypatch.setattr(neighbours, "EXACT", 100)
+    monkeypatch.setattr(neighbours, "CELL", 10)
+    X, y, X_new, _ = curve
+    model = SASGPRegressor(target="plain", prediction="nearest", neighbours=8, **QUICK).fit(X[:180], y[:180])
+    model.update(X[:180] + 20, y[:180])
+    assert isinstance(model.posterior_, NearestRows)
+    index = model.posterior_.index
+    assert len(index.centres) == 36
+    assert int(index.starts.diff().max()) < 40
+    np.testing.assert_allclose(model.predict(X_new + 20), model.predict(X_new), atol=1e-3)
+    model.save(tmp_path / "m.safetensors")
+    again = SASGPRegressor.load(tmp_path / "m.safetensors")
+    np.testing.assert_array_equal(again.predict(X_new + 20), model.predict(X_new + 20))
 
 
 def test_a_memory_map_and_a_stop_in_the_middle(curve, tmp_path):

@@ -58,9 +58,10 @@ ESTIMATORS = {
 
 
 def pytest_generate_tests(metafunc):
-    pairs = [(name, wild) for name in ESTIMATORS for wild in WILD]
+    first = metafunc.function is test_wild_data
+    pairs = [(name, wild) for name in (ESTIMATORS if first else OTHERS) for wild in WILD]
     if not metafunc.config.getoption("--seeds"):  # each kind of data once, and each estimator twice
-        pairs = [([*ESTIMATORS][i % len(ESTIMATORS)], wild) for i, wild in enumerate(WILD)]
+        pairs = [([*ESTIMATORS][i % len(ESTIMATORS)], wild) for i, wild in enumerate(WILD)] if first else [*FEW_OTHERS]
     metafunc.parametrize(("name", "wild"), pairs)
 
 
@@ -81,3 +82,48 @@ def test_wild_data(name, wild, seed):
     centre = np.nanmean(X, 0)
     error, spread = np.nansum((X - mean) ** 2), np.nansum((X - centre) ** 2)
     assert error < 1.05 * spread + X.size * (1e-3 * np.abs(centre).max()) ** 2
+
+
+def regression(X, seed):
+    y = np.nanmean(X, 1)
+    mean, std = sasgp.SASGPRegressor(max_epochs=15, random_state=seed).fit(X, y).predict(X, return_std=True)
+    return [mean, std], np.sum((y - mean) ** 2), np.sum((y - y.mean()) ** 2)
+
+
+def classification(X, seed):
+    y = np.arange(len(X)) % 2 if np.ptp(np.nanmean(X, 1)) == 0 else np.nanmean(X, 1) > np.median(np.nanmean(X, 1))
+    model = sasgp.SASGPClassifier(max_epochs=15, random_state=seed).fit(X, y)
+    wrong, usual = np.mean(model.predict(X) != y), min(np.mean(y), 1 - np.mean(y))
+    return [model.predict_proba(X)], wrong, usual
+
+
+def imputation(X, seed):
+    """Observed values stay. What is filled in is within twice the range of its column, with holes in every column."""
+    holes = X.copy()
+    holes[0, :-1] = holes[1, -1] = np.nan
+    full = sasgp.SASGPImputer(max_epochs=15, random_state=seed).fit(holes).transform(holes)
+    known = ~np.isnan(holes)
+    np.testing.assert_array_equal(full[known], holes[known])
+    low, high = np.nanmin(holes, 0), np.nanmax(holes, 0)
+    return [full], np.max(np.abs(full - (low + high) / 2) - 1.5 * (high - low)), np.max(np.abs(X[known])) * 1e-6
+
+
+FEW_OTHERS = (
+    ("SASGPRegressor", "one outlier"),
+    ("SASGPClassifier", "1e-30"),
+    ("SASGPImputer", "1e30"),
+    ("SASGPImputer", "heavy tails"),
+)
+OTHERS = {"SASGPRegressor": regression, "SASGPClassifier": classification, "SASGPImputer": imputation}
+
+
+def test_wild_data_for_predictions(name, wild, seed):
+    X = WILD[wild](np.random.default_rng(generator(wild, seed).randrange(2**32)))
+    refused = {"SASGPRegressor": ("1e30", "all rows equal"), "SASGPClassifier": ("1e30",), "SASGPImputer": ()}[name]
+    if wild in refused:
+        with pytest.raises(InputError, match=r"[Rr]escale|must vary"):
+            OTHERS[name](X, seed)
+        return
+    found, error, limit = OTHERS[name](X, seed)
+    assert all(np.isfinite(numbers).all() for numbers in found)
+    assert error <= 1.05 * limit

@@ -9,7 +9,7 @@ from scipy import stats
 from torch.distributions import MultivariateNormal
 
 from sasgp.gp.column_regression import JITTER, ColumnKernels, ColumnRegression, column_estimate
-from sasgp.gp.residuals import NEAR, Residuals, log_student
+from sasgp.gp.residuals import NEAR, WEIGHTS, Residuals, log_student
 
 G, B, P = 2, 12, 3
 
@@ -102,3 +102,14 @@ def test_residuals_have_their_quantiles_and_their_spread_by_place():
     np.testing.assert_allclose(found.quantile(torch.as_tensor(p)), expected, rtol=1e-12)
     x = torch.linspace(-60, 60, 20_001, dtype=torch.float64)
     np.testing.assert_allclose(float(found.log_density(x).exp().sum() * (x[1] - x[0])), 1, atol=1e-3)
+
+
+def test_residuals_of_one_size_get_no_scales_by_place():
+    # The weight is that of the best density: with e ~ N(0, 1) everywhere, scales from a few neighbours only add noise.
+    # With deviations of 0.1 and 10 in two places, what neighbours say is worth more than the average
+    draw = torch.Generator().manual_seed(0)
+    places, e = (torch.randn(400, n, generator=draw, dtype=torch.float64) for n in (2, 1))
+    assert Residuals(places, e[:, 0]).weight >= NEAR  # the average counts as much as they do, or more
+    places[:200] += 100
+    sizes = torch.cat([torch.full((200,), 0.1), torch.full((200,), 10.0)]).double()
+    assert Residuals(places, sizes * e[:, 0]).weight == WEIGHTS[0]

@@ -231,6 +231,11 @@ def test_a_mixture_is_torch_s_and_weights_make_draws_those_of_the_posterior(rng)
         def log_density(self, X, Z):
             return torch.distributions.Normal(Z[:, 0], 1.0).log_prob(X[:, 0])
 
+    # What adds log N(z | 0, I) to this density climbs log p(x|z) + log p(z) under the mixture
+    X = z + 0.4
+    mixed = WithMixture(Identity(), mixture).log_density(X, z) + torch.distributions.Normal(0.0, 1.0).log_prob(z[:, 0])
+    assert_close(mixed, torch.distributions.Normal(z[:, 0], 1.0).log_prob(X[:, 0]) + theirs.log_prob(z))
+
     # p(z|x) on a fine grid
     grid, x = torch.linspace(-6, 6, 4001, dtype=DOUBLE)[:, None], 0.3
     log_p = theirs.log_prob(grid) + torch.distributions.Normal(grid[:, 0], 1.0).log_prob(torch.tensor(x))

@@ -1,4 +1,4 @@
-"""The nearest positions: against sorting all distances, in one tile or many, in cells, and after some were added."""
+"""The nearest positions: against sorting all distances, in one tile or many, and in cells."""
 
 import pytest
 import torch
@@ -65,17 +65,6 @@ def test_more_neighbours_than_a_few_cells_hold(positions, queries):
     found = Neighbours(positions, UNITS).nearest(queries, 150)
     assert recall(found, by_sorting(positions, queries, 150)) > 0.999
     assert (found.diff(dim=1) > 0).all()
-
-
-@pytest.mark.usefixtures("small_cells")
-@pytest.mark.parametrize("first", [100, 1500])
-def test_positions_that_are_added_are_found(positions, queries, first, monkeypatch):
-    monkeypatch.setattr(neighbours, "PROBED", 100)
-    index = Neighbours(positions[:first], UNITS)
-    index.add(positions[first:2000])
-    index.add(positions[2000:])
-    assert len(index) == 3000
-    assert torch.equal(index.nearest(queries, 10), by_sorting(positions, queries, 10))
 
 
 @pytest.mark.usefixtures("small_cells")

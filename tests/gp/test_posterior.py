@@ -143,6 +143,15 @@ def test_log_density_is_torchs_normal(data, rng):
     assert_close(posterior.log_density(X_new, Z_new), expected)
 
 
+def test_log_density_with_missing_values_is_that_of_the_others(data, rng):
+    Z_new, posterior = data[2], condition(data)
+    X = 5 + draw(rng, M, D)
+    X[0, 1] = X[3, 0] = X[3, 2] = torch.nan
+    mean, var = posterior.predict(Z_new)
+    each = Normal(mean, var.sqrt().expand_as(mean)).log_prob(X.nan_to_num())
+    assert_close(posterior.log_density(X, Z_new), torch.where(X.isnan(), 0.0, each).sum(1))
+
+
 def test_log_density_is_a_ratio_of_evidences(data, rng):
     # p(x* | X) = p(X, x*) / p(X): no predictive formula is involved
     Z, X, Z_new = data

@@ -1,5 +1,7 @@
 """Mixed precision of encoders: when "auto" chooses it, what is rounded in training and what never is."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from oracles import relative_error
@@ -62,6 +64,15 @@ def test_hardware_is_recognised(monkeypatch):
 
 
 # ---- networks ----
+
+
+def test_a_system_that_does_not_name_its_processor_has_no_bfloat16(monkeypatch):
+    def missing(path, **options):
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(Path, "read_text", missing)
+    monkeypatch.setattr(precision, "_cpu_flags", precision._cpu_flags.__wrapped__)
+    assert not has_bfloat16(torch.device("cpu"))
 
 
 def test_numbers_that_bfloat16_holds_give_the_answer_of_float32(rng):

@@ -314,6 +314,20 @@ def test_torchrun_writes_one_run(tmp_path):
     assert SASGP.load(tmp_path / "run" / "model.safetensors").history_[-1]["step"] == 6  # 109 rows: 4 batches, 2 a step
 
 
+def test_torchrun_writes_one_run_of_a_regression(tmp_path):
+    X = curve()
+    lines = [",".join(map(repr, row)) for row in np.column_stack([X[:, :3], X.sum(1)]).tolist()]
+    (tmp_path / "x.csv").write_text("\n".join(["a,b,c,y", *lines]))
+    options = ["--max-epochs", "3", "--batch-size", "32", "--active-set-size", "12", "--test-fraction", "0.1"]
+    done = processes.torchrun("fit", tmp_path / "x.csv", "--target", "y", "--out", tmp_path / "run", *options)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Trained SASGPRegressor") == 1
+    assert not (tmp_path / "run" / "unfinished").exists()
+    model = SASGPRegressor.load(tmp_path / "run" / "model.safetensors")
+    assert model.history_[-1]["step"] == 6  # 108 rows: 4 batches, 2 a step
+    assert len(model._targets) == len(X) - len((tmp_path / "run" / "predictions.csv").read_text().splitlines()) + 1
+
+
 @pytest.mark.parametrize(("n", "size", "world", "first"), [(23, 8, 2, 0), (23, 8, 2, 1), (5, 8, 3, 0), (24, 8, 2, 2)])
 def test_ranks_take_as_many_batches_each_and_every_row_is_taken(n, size, world, first):
     drawn = [rows.tolist() for rows in batches(n, size, 0, 0, first=first, group=world)]

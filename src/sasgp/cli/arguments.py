@@ -21,6 +21,7 @@ __all__ = [
     "TEXT",
     "TRAINING",
     "Data",
+    "EscapeFormulas",
     "FileName",
     "Flag",
     "Labels",
@@ -135,6 +136,16 @@ Flag = Parameter(negative=(), show_default=False)
 Open = Annotated[
     bool,
     Parameter(name="--open", group=OUTPUT, negative=(), show_default=False, help="Open the page in the browser."),
+]
+EscapeFormulas = Annotated[
+    bool,
+    Parameter(
+        group=OUTPUT,
+        negative=(),
+        show_default=False,
+        help="Write ' before text and names of columns in a .csv file that begin with =, +, - or @. A spreadsheet may "
+        "run them as formulas.",
+    ),
 ]
 Out = Annotated[Path, Parameter(group=OUTPUT)]
 OptionalOut = Annotated[Path | None, Parameter(group=OUTPUT)]

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sasgp.cli.arguments import TEXT, Flag, Model, Out, Printed, app
+from sasgp.cli.arguments import TEXT, EscapeFormulas, Flag, Model, Out, Printed, app
 from sasgp.cli.loading import feature_names, load_model
 from sasgp.cli.printing import Result, show
 from sasgp.cli.tables import decode_table
@@ -18,7 +18,14 @@ __all__ = ["decode"]
 
 @app.command
 def decode(
-    model: Model, latents: Path, /, *, out: Out, std: Annotated[bool, Flag] = False, printed: Printed = TEXT
+    model: Model,
+    latents: Path,
+    /,
+    *,
+    out: Out,
+    std: Annotated[bool, Flag] = False,
+    escape_formulas: EscapeFormulas = False,
+    printed: Printed = TEXT,
 ) -> Result:
     """Decode positions in the latent space into data, with the uncertainty of each value.
 
@@ -36,6 +43,7 @@ def decode(
         probability of each level, in columns called column=level.
     """
     import numpy as np
+    import polars as pl
 
     from sasgp.cli import files
 
@@ -48,7 +56,7 @@ def decode(
     estimator, run = load_model(model)
     Z = _read_latents(latents, estimator.n_components_)
     if estimator.columns_ is not None:
-        return decode_table(estimator, Z, out, std=std)
+        return decode_table(estimator, Z, out, std=std, escape_formulas=escape_formulas)
     mean, deviation = estimator.predict(Z, return_std=True)
     with files.replacing(out) as file:
         if out.suffix.lower() == ".npz":
@@ -59,7 +67,8 @@ def decode(
             columns = feature_names(run, estimator)
             if std:
                 mean, columns = np.hstack([mean, deviation]), [*columns, *(f"{name}_std" for name in columns)]
-            files.write_csv(file, columns, mean)
+            frame = pl.DataFrame(mean, schema=columns, orient="row")
+            files.write_csv(frame, file, escape_formulas=escape_formulas)
     show([("", [("wrote", str(out), f"{len(Z)} rows, {estimator.n_features_in_} features")])])
     return {"wrote": out, "rows": len(Z), "features": estimator.n_features_in_}
 

@@ -1,6 +1,6 @@
 """`sasgp embed`: from data to latents."""
 
-from sasgp.cli.arguments import TEXT, Data, Labels, Model, Out, Printed, Refine, app
+from sasgp.cli.arguments import TEXT, Data, EscapeFormulas, Labels, Model, Out, Printed, Refine, app
 from sasgp.cli.cells import check_cells, write_latents
 from sasgp.cli.loading import embedded, load_data, load_model
 from sasgp.cli.printing import Result, show
@@ -11,7 +11,15 @@ __all__ = ["embed"]
 
 @app.command
 def embed(
-    model: Model, data: Data, /, *, out: Out, labels: Labels = None, refine: Refine = 0, printed: Printed = TEXT
+    model: Model,
+    data: Data,
+    /,
+    *,
+    out: Out,
+    labels: Labels = None,
+    refine: Refine = 0,
+    escape_formulas: EscapeFormulas = False,
+    printed: Printed = TEXT,
 ) -> Result:
     """Find the position of each row of the data in the latent space.
 
@@ -45,7 +53,7 @@ def embed(
         elif out.suffix.lower() == ".h5ad":
             write_latents(estimator, dataset, data, embedding.Z, refine, file)
         else:
-            embedding.write(file)
+            embedding.write(file, escape_formulas=escape_formulas)
     N, Q = embedding.Z.shape
     show([("", [("wrote", str(out), f"{N} rows, {Q} dimensions")])])
     return {"wrote": out, "rows": N, "dimensions": Q}

@@ -70,7 +70,7 @@ def explain(
         lines.append(("wrote", folder / runs.DEPENDENCE, ", ".join(chosen)))
         if any(relevance.values()):
             with files.replacing(folder / runs.RELEVANCES) as file:
-                pl.DataFrame({"input": list(relevance), "relevance": list(relevance.values())}).write_csv(file)
+                files.write_csv(pl.DataFrame({"input": [*relevance], "relevance": [*relevance.values()]}), file)
             lines.append(("wrote", folder / runs.RELEVANCES, "the spread of each input, in lengthscales"))
         else:
             lines.append(("left out", runs.RELEVANCES, "the kernel has no lengthscale for each input"))

@@ -1,17 +1,19 @@
 """Files that commands write. The command line adds to `sasgp.data.files` what a user of an option is told."""
 
 import os
+import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
+from typing import IO, TYPE_CHECKING
 
 from sasgp.data import files as atomic
 from sasgp.data.files import real_path
 from sasgp.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 __all__ = [
     "check_place",
@@ -24,6 +26,8 @@ __all__ = [
     "writable",
     "write_csv",
 ]
+
+FORMULA = r"^[=+\-@\t\r]"  # how text begins that a spreadsheet runs
 
 
 def check_suffix(out: Path, suffixes: tuple[str, ...], *sources: str | Path | None, option: str = "--out") -> None:
@@ -105,7 +109,14 @@ def remove_empty(folders: Iterable[Path]) -> None:
             folder.rmdir()
 
 
-def write_csv(file: Path, columns: Sequence[str], X: NDArray[Any]) -> None:
+def write_csv(
+    frame: "pl.DataFrame", file: Path | IO[bytes], *, escape_formulas: bool = False, header: bool = True
+) -> None:
+    """Write a .csv file. Text and names that a spreadsheet would run get an apostrophe, if asked for."""
     import polars as pl
 
-    pl.DataFrame(X, schema=list(columns), orient="row").write_csv(file)
+    if escape_formulas:
+        text = (pl.selectors.string() | pl.selectors.categorical() | pl.selectors.enum()).cast(pl.String)
+        frame = frame.with_columns(text.str.replace(FORMULA, "'${0}"))
+        frame.columns = [re.sub(FORMULA, r"'\g<0>", name) for name in frame.columns]
+    frame.write_csv(file, include_header=header)

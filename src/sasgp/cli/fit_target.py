@@ -101,7 +101,7 @@ def _write(
     request: "Request", problem: "Problem", split: "Split", estimator: Any, seconds: float, seed: int, out: Path
 ) -> Trained:
     """Evaluate the model, and write the files of the run except its pictures."""
-    from sasgp.cli import runs
+    from sasgp.cli import files, runs
     from sasgp.cli.predictions import Predictor
     from sasgp.data.progress import progress_bar
     from sasgp.evaluation.supervised import baselines
@@ -120,6 +120,9 @@ def _write(
         metrics = predictor.metrics() | {"baselines": beside}
     info = target_report.run_info(request, problem, split, estimator, seconds, metrics)
     write_run(
-        out, estimator, info, lambda folder: None if frame is None else frame.write_csv(folder / runs.PREDICTIONS)
+        out,
+        estimator,
+        info,
+        lambda folder: None if frame is None else files.write_csv(frame, folder / runs.PREDICTIONS),
     )
     return Trained(estimator, frame, info)

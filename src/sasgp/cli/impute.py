@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sasgp.cli.arguments import TEXT, Data, Flag, Model, Out, Printed, app
+from sasgp.cli.arguments import TEXT, Data, EscapeFormulas, Flag, Model, Out, Printed, app
 from sasgp.cli.loading import feature_names, load_data, load_model
 from sasgp.cli.printing import Result, show
 from sasgp.cli.tables import side_by_side, write_table
@@ -32,6 +32,7 @@ def impute(
     std: Annotated[bool, Flag] = False,
     samples: int = 0,
     random_state: int | None = 0,
+    escape_formulas: EscapeFormulas = False,
     printed: Printed = TEXT,
 ) -> Result:
     """Fill in the missing values of data, each from what the rest of its row says.
@@ -72,7 +73,7 @@ def impute(
         n_rows, n_filled = len(dataset.X), _write_array(estimator, dataset, out, std=std, samples=samples)
     else:
         frame, n_filled = _completed(estimator, dataset, names, std=std, samples=samples, random_state=random_state)
-        write_table(frame, out)
+        write_table(frame, out, escape_formulas=escape_formulas)
         n_rows = frame.height
     filled = f"{n_rows} rows, {n_filled} cells filled in" + f", {samples} times" * bool(samples)
     show([("", [("wrote", str(out), filled)])])

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sasgp.cli.arguments import TEXT, Data, Model, Out, Printed, app
+from sasgp.cli.arguments import TEXT, Data, EscapeFormulas, Model, Out, Printed, app
 from sasgp.cli.loading import load_supervised
 from sasgp.cli.predictions import INTERVAL, Predictor, quality_lines
 from sasgp.cli.printing import Result, show
@@ -17,7 +17,16 @@ __all__ = ["predict"]
 
 
 @app.command
-def predict(model: Model, data: Data, /, *, out: Out, interval: float = INTERVAL, printed: Printed = TEXT) -> Result:
+def predict(
+    model: Model,
+    data: Data,
+    /,
+    *,
+    out: Out,
+    interval: float = INTERVAL,
+    escape_formulas: EscapeFormulas = False,
+    printed: Printed = TEXT,
+) -> Result:
     """Predict the target of each row of the data with a model that was trained with --target.
 
     Columns are found by name, and others are ignored. If the target is among them, the metrics are printed. Of a named
@@ -42,7 +51,7 @@ def predict(model: Model, data: Data, /, *, out: Out, interval: float = INTERVAL
     rows = load_rows(data, estimator, run)
     predictor = Predictor(estimator, name_of_target(estimator, run), interval)
     with files.replacing(out) as file:
-        write_predictions(predictor, rows, file)
+        write_predictions(predictor, rows, file, escape_formulas=escape_formulas)
     if metrics := predictor.metrics():
         trained = ", which include rows that the model was trained on" if rows.seen else ""
         heading = f"On {metrics['rows']} rows with {predictor.target}{trained}"
@@ -52,13 +61,14 @@ def predict(model: Model, data: Data, /, *, out: Out, interval: float = INTERVAL
     return {"wrote": out, "rows": len(rows.X), "target": predictor.target, "metrics": metrics or None}
 
 
-def write_predictions(predictor: Predictor, rows: "TargetRows", file: Path) -> None:
+def write_predictions(predictor: Predictor, rows: "TargetRows", file: Path, *, escape_formulas: bool) -> None:
     """Write the predictions block by block, so that a large file is never in memory whole."""
+    from sasgp.cli import files
     from sasgp.data.progress import progress_bar
 
     predictor.estimator.verbose = False  # one bar for all blocks
     with file.open("wb") as handle, progress_bar("predictions", len(rows.X)) as update:
         for number, X, ids, y in rows.blocks():
             frame = predictor.frame(X, number, ids, y)
-            frame.write_csv(handle, include_header=number[0] == 0)
+            files.write_csv(frame, handle, escape_formulas=escape_formulas, header=number[0] == 0)
             update(int(number[-1]) + 1)

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sasgp.cli import unfinished
-from sasgp.cli.files import missing_folders, remove_empty, same_file, writable
+from sasgp.cli.files import missing_folders, remove_empty, same_file, writable, write_csv
 from sasgp.data.files import at_home, real_path
 from sasgp.data.labels import parse_labels
 from sasgp.data.named import NAMES
@@ -212,7 +212,7 @@ class Embedding:
         labels, split, ids = (None if part is None else part[chosen] for part in (self.labels, self.split, self.ids))
         return Embedding(self.rows[chosen], self.Z[chosen], labels, split, ids)
 
-    def write(self, path: Path) -> None:
+    def write(self, path: Path, *, escape_formulas: bool = False) -> None:
         import polars as pl
 
         columns: dict[str, Any] = {"row": self.rows}
@@ -223,7 +223,7 @@ class Embedding:
             columns["label"] = self.labels
         if self.split is not None:
             columns["split"] = self.split
-        pl.DataFrame(columns).write_csv(path)
+        write_csv(pl.DataFrame(columns), path, escape_formulas=escape_formulas)
 
     @classmethod
     def read(cls, path: Path) -> "Embedding":

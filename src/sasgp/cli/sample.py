@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sasgp.cli.arguments import TEXT, Model, Out, Printed, app
+from sasgp.cli.arguments import TEXT, EscapeFormulas, Model, Out, Printed, app
 from sasgp.cli.loading import feature_names, load_model
 from sasgp.cli.pictures import save_figure
 from sasgp.cli.printing import Result, show
@@ -26,6 +26,7 @@ def sample(
     n: Annotated[int, Parameter(name=["--number", "-n"])] = 16,
     noise: bool = True,
     random_state: int | None = 0,
+    escape_formulas: EscapeFormulas = False,
     printed: Printed = TEXT,
 ) -> Result:
     """Generate new rows: draw latents from the prior, and decode each into one draw.
@@ -43,6 +44,7 @@ def sample(
         Seed. None draws a new one each time.
     """
     import numpy as np
+    import polars as pl
 
     from sasgp.cli import files
 
@@ -66,13 +68,14 @@ def sample(
 
         save_figure(plots.contact_sheet(X, shape), out)
     elif estimator.columns_ is not None:
-        write_table(X, out)
+        write_table(X, out, escape_formulas=escape_formulas)
     else:
         with files.replacing(out) as file:
             if kind == ".npy":
                 np.save(file, X)
             else:
-                files.write_csv(file, feature_names(run, estimator), X)
+                frame = pl.DataFrame(X, schema=feature_names(run, estimator), orient="row")
+                files.write_csv(frame, file, escape_formulas=escape_formulas)
     show([("", [("wrote", str(out), f"{n} rows, {estimator.n_features_in_} features")])])
     return {"wrote": out, "rows": n, "features": estimator.n_features_in_}
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sasgp.cli.arguments import TEXT, Data, Labels, Model, OptionalOut, Printed, app
+from sasgp.cli.arguments import TEXT, Data, EscapeFormulas, Labels, Model, OptionalOut, Printed, app
 from sasgp.cli.loading import feature_names, load_data, load_model, training_rows
 from sasgp.cli.printing import Result, show
 from sasgp.cli.together import Processes, together
@@ -31,6 +31,7 @@ def score(
     out: OptionalOut = None,
     labels: Labels = None,
     top: int = 10,
+    escape_formulas: EscapeFormulas = False,
     printed: Printed = TEXT,
 ) -> Result:
     """Find unusual rows: the log density of each row, and the columns that make it low.
@@ -67,7 +68,7 @@ def score(
         import polars as pl
 
         with files.replacing(out) as file:
-            pl.DataFrame(lines).write_csv(file)
+            files.write_csv(pl.DataFrame(lines), file, escape_formulas=escape_formulas)
     return _print(lines, reference, top, out)
 
 

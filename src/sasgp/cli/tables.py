@@ -123,7 +123,7 @@ def check_table_suffix(out: Path) -> None:
         )
 
 
-def write_table(frame: Any, out: Path) -> None:
+def write_table(frame: Any, out: Path, *, escape_formulas: bool) -> None:
     """Write a table, whole or not at all."""
     from sasgp.cli import files
     from sasgp.data.tables import read_frame
@@ -131,7 +131,10 @@ def write_table(frame: Any, out: Path) -> None:
     check_table_suffix(out)
     with files.replacing(out) as file:
         found = read_frame(frame).frame
-        found.write_parquet(file) if out.suffix.lower() == ".parquet" else found.write_csv(file)
+        if out.suffix.lower() == ".parquet":
+            found.write_parquet(file)
+        else:
+            files.write_csv(found, file, escape_formulas=escape_formulas)
 
 
 def side_by_side(frames: "Sequence[pl.DataFrame]") -> "pl.DataFrame":
@@ -145,7 +148,7 @@ def side_by_side(frames: "Sequence[pl.DataFrame]") -> "pl.DataFrame":
     return pl.concat(frames, how="horizontal")
 
 
-def decode_table(estimator: "SASGP", Z: Any, out: Path, *, std: bool) -> Result:
+def decode_table(estimator: "SASGP", Z: Any, out: Path, *, std: bool, escape_formulas: bool) -> Result:
     """Decode latents into a table, with the uncertainty of each column if asked for."""
     import polars as pl
 
@@ -160,6 +163,6 @@ def decode_table(estimator: "SASGP", Z: Any, out: Path, *, std: bool) -> Result:
         more = [deviation.select(pl.all().name.suffix("_std"))]
         more += [ends[numbers].select(pl.all().name.suffix(f"_{end}")) for end, ends in (("low", low), ("high", high))]
         mean = side_by_side([mean, *more, estimator.probabilities(Z)])
-    write_table(mean, out)
+    write_table(mean, out, escape_formulas=escape_formulas)
     show([("", [("wrote", str(out), f"{len(Z)} rows, {mean.width} columns")])])
     return {"wrote": out, "rows": len(Z), "columns": mean.width}

@@ -92,6 +92,10 @@ def _from_table(source: str, target: str, options: TableOptions) -> "tuple[Datas
     table = read_table(path, missing=options.missing)
     names = table.schema.names()
     column = table.find_label_column(target)
+    if column is None and all(table.find_label_column(one) for one in target.split(",")):
+        raise InputError(
+            f"--target takes one column. Got {target}. Train a run for each; in Python, SASGPRegressor takes several."
+        )
     if column is None:
         raise InputError(f"--target must be a column of {source}. There is no '{target}'. {hint(target, names)}")
     kept = tuple(name for name in names if name != column)

@@ -34,6 +34,7 @@ __all__ = [
     "check_replaceable",
     "complete",
     "held",
+    "kept",
     "replaced",
     "request",
 ]
@@ -313,3 +314,18 @@ def _clear(folder: Path) -> None:
 def _discard(work: Work, missing: list[Path]) -> None:
     shutil.rmtree(work.folder, ignore_errors=True)
     remove_empty(missing)
+
+
+@contextmanager
+def kept(path: Path) -> Iterator[None]:
+    """Say of an error in writing that nothing has changed."""
+    try:
+        yield
+    except (OSError, InputError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError):
+            raise
+        raise InputError(
+            f"{path} could not be updated: {cause.strerror or cause}. It is as it was before. Free some space, or make "
+            "its folder writable."
+        ) from error

@@ -2,14 +2,13 @@
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sasgp.cli.arguments import LINE, TEXT, Data, Labels, Model, Printed, app
-from sasgp.cli.loading import is_source, known_embedding, load_data, load_model
+from sasgp.cli.loading import has_target, is_source, known_embedding, load_data, load_model
 from sasgp.cli.pictures import draw_latent, explorer_page
 from sasgp.cli.printing import Line, Result, show
 from sasgp.data.files import at_home
@@ -26,7 +25,7 @@ __all__ = ["update"]
 
 @app.command
 def update(model: Model, data: Data, /, *, labels: Labels = None, printed: Printed = TEXT) -> Result:
-    """Condition the decoder of a run also on new rows, without training again.
+    """Condition the model of a run also on new rows, without training again.
 
     Encoder, kernel and noise stay as they are. The run gets a new model.safetensors, embedding.csv, run.json,
     latent.png and explorer.html: all of them or, if something fails, none. In embedding.csv the new rows follow the
@@ -34,17 +33,25 @@ def update(model: Model, data: Data, /, *, labels: Labels = None, printed: Print
 
     Of a named data set, the training rows are added. If the run has labels from a column, the labels of the new rows
     are in the column of that name, unless --labels says otherwise.
+
+    Of a run with a target, model.safetensors and run.json are new. How well the old model predicts the new rows is
+    printed. The predictions and pictures of held-out rows stay as they are.
     """
     from sasgp.cli import runs, unfinished
+    from sasgp.cli.update_target import update_target
     from sasgp.data.files import real_path
 
     if rank_of_process():
         return None  # one process is enough
+    if has_target(model):
+        if labels is not None:
+            raise InputError(f"{model} predicts a target, and has no labels. Do without --labels.")
+        return update_target(model, data)
     run = runs.find(model)
     if run.folder is None:
         estimator, run = load_model(model)
         record = _add(estimator, run, data, _load(data, labels, estimator, run))
-        with _kept(run.model):
+        with unfinished.kept(run.model):
             estimator.save(run.model)
         show(_summary(estimator, record, None, run.model))
         return _result(estimator, record, run.model)
@@ -52,7 +59,7 @@ def update(model: Model, data: Data, /, *, labels: Labels = None, printed: Print
         estimator, run = load_model(model)
         dataset = _load(data, labels, estimator, run)
         record = _add(estimator, run, data, dataset)
-        with _kept(model), unfinished.replaced(new):
+        with unfinished.kept(model), unfinished.replaced(new):
             labelled = _write(estimator, run, dataset, record, new)
     show(_summary(estimator, record, labelled, model))
     return _result(estimator, record, model)
@@ -134,21 +141,6 @@ def _write(
     with replacing(new / runs.EXPLORER) as file:
         explorer_page(estimator, embedding, None, run.name, run).save(file)
     return None if known is None or known.labels is None else y is not None
-
-
-@contextmanager
-def _kept(path: Path) -> Iterator[None]:
-    """Say of an error in writing that nothing has changed."""
-    try:
-        yield
-    except (OSError, InputError) as error:
-        cause = error if isinstance(error, OSError) else error.__cause__
-        if not isinstance(cause, OSError):
-            raise
-        raise InputError(
-            f"{path} could not be updated: {cause.strerror or cause}. It is as it was before. Free some space, or make "
-            "its folder writable."
-        ) from error
 
 
 def _summary(

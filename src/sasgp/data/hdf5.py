@@ -100,9 +100,10 @@ def array(found: Any, path: Path, shape: tuple[int | None, ...], kinds: str = ""
 
     checked = dataset(found, path, shape, kinds)
     _check_memory(checked.size * checked.dtype.itemsize, checked, path)
-    values: NDArray[Any] = np.asarray(
-        checked.asstr()[:] if h5py.check_string_dtype(checked.dtype) else checked[:],
-    )
+    text = h5py.check_string_dtype(checked.dtype)
+    if text and text.length is None:
+        _check_lengths(checked, path)
+    values: NDArray[Any] = np.asarray(checked.asstr()[:] if text else checked[:])
     return values
 
 
@@ -112,6 +113,20 @@ def attribute(found: Any, name: str, path: Path) -> str:
     if not isinstance(text, str):
         raise InputError(f"{path} is damaged: the attribute '{name}' of {_name(found)} is not text. Save it again.")
     return text
+
+
+def _check_lengths(found: Any, path: Path) -> None:
+    """Refuse text that is longer than its file. HDF5 takes that much memory before it looks for the text.
+
+    The lengths are in the file, before the place of each text. They are not found where they are in compressed chunks.
+    """
+    start = found.id.get_offset()
+    if start is None or not found.size or found.file.userblock_size:
+        return
+    places = np.fromfile(path, [("length", "<u4"), ("place", "<u8"), ("number", "<u4")], found.size, offset=start)
+    if places["length"].max(initial=0) > path.stat().st_size:
+        raise InputError(f"{path} is damaged: text in {_name(found)} is longer than the file. Save it again.")
+    _check_memory(int(places["length"].sum(dtype=np.uint64)), found, path)
 
 
 def _check_memory(need: int, found: Any, path: Path) -> None:

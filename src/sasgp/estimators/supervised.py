@@ -274,7 +274,7 @@ class SupervisedEstimator(FittedCard, SupervisedPersistence, SupervisedSettings,
 
     @torch.no_grad()
     def _condition(self, centres: Tensor | None = None) -> None:
-        """Make the posterior from all training rows; `centres` are those of an index that was made before."""
+        """Make the posterior from all training rows; `centres` are those of their index in a file."""
         model, Z, Y = self.model_, self._places, self._targets.to(self._places.device)
         zero = torch.zeros(Y.shape[1], dtype=torch.float64, device=Z.device)
         if self.prediction_ == "exact":
@@ -308,10 +308,10 @@ class SupervisedEstimator(FittedCard, SupervisedPersistence, SupervisedSettings,
         array = check_rows(self, X, reset=False)
         check_consistent_length(array, y)
         more = torch.from_numpy(self._more_targets(y))
-        centres = getattr(getattr(self.posterior_, "index", None), "centres", None)
         places = self._placed(ArrayRows(array, self.model_.centre.dtype, self.torch_device()))
         self._targets, self._places = torch.cat([self._targets, more]), torch.cat([self._places, places])
-        self._condition(centres)
+        # With new cells, because new rows may lie elsewhere. To find centres is less work than to sort rows to them
+        self._condition()
         return self
 
     def _moments(self, X: Any) -> Iterator[tuple[Array, Array]]:

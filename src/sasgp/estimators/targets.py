@@ -85,4 +85,6 @@ def _quality(column: Number, y: Array, y_near: Array, weights: Array, var: Array
     s, mean = column.scores(y)[:, 0], (weights * column.map(y_near)).sum(1)
     c = var * np.mean((s - mean) ** 2 / var)
     predicted = column.predict(mean[:, None], c[:, None])
-    return column.log_density(y, mean[:, None], c[:, None]), float(np.sqrt(np.mean((predicted - y) ** 2)))
+    with np.errstate(over="ignore"):  # an error of that size is as bad as an infinite one
+        error = float(np.sqrt(np.mean((predicted - y) ** 2)))
+    return column.log_density(y, mean[:, None], c[:, None]), error

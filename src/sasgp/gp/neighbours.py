@@ -2,7 +2,7 @@
 
 Cells are those of k-means: each position belongs to its nearest centre. A query looks only into the cells whose centres
 are nearest to it, so that its cost hardly grows with the number of positions. `python -m studies questions neighbours`
-measures what it misses. Positions may be added later; they go to the cells that there are.
+measures what it misses.
 
 Distances are in units of the kernel's lengthscales, and in the dtype of the positions.
 """
@@ -34,8 +34,8 @@ class Neighbours:
     units : Tensor [Q]
         Units of distance in each dimension.
     centres : Tensor [C, Q], optional
-        Centres of cells that were found before, in these units. By default there are none up to 10⁵ positions, and they
-        are found by k-means beyond that.
+        Centres of cells that were found before, for the same positions. By default there are none up to 10⁵ positions,
+        and they are found by k-means beyond that.
     """
 
     @torch.no_grad()
@@ -61,17 +61,6 @@ class Neighbours:
         cell = _nearest_centre(self.places, centres)  # [N]
         self.order = cell.argsort(stable=True)  # positions, cell by cell
         self.starts = torch.cat([cell.new_zeros(1), cell.bincount(minlength=len(centres)).cumsum(0)])  # [C + 1]
-
-    @torch.no_grad()
-    def add(self, Z: Tensor) -> None:
-        """Add positions Z [m, Q] after those that are there."""
-        places = self._placed(Z)
-        self.places = torch.cat([self.places, places])
-        self.half_squares = torch.cat([self.half_squares, 0.5 * places.square().sum(1)])
-        if self.centres is not None:
-            self._use_cells(self.centres)
-        elif len(self) > EXACT:
-            self._use_cells(_k_means(self.places, math.ceil(len(self) / CELL)))
 
     @torch.no_grad()
     def nearest(self, Z: Tensor, k: int) -> Tensor:

@@ -1,5 +1,6 @@
 """Cells of a table as numbers, and back: of levels the codes, of dates the seconds since 1970, of missing cells NaN."""
 
+from datetime import date
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["cells", "column_values", "values"]
 
 Array = NDArray[np.float64]
+
+PER_DAY = {"d": 1, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+EPOCH = date(1970, 1, 1).toordinal()
+FIRST_DAY, LAST_DAY = 1 - EPOCH, date.max.toordinal() - EPOCH  # of the years 1 to 9999
 
 
 def values(column: Column, series: "pl.Series") -> tuple[Array, list[str]]:
@@ -121,5 +126,16 @@ def column_values(series: "pl.Series") -> Array:
             return series.cast(pl.Int64).cast(pl.Float64).to_numpy() / 1e9
         if series.dtype == pl.Duration:
             return series.dt.total_microseconds().cast(pl.Float64).to_numpy() / 1e6
+        _check_years(series)
         return series.cast(pl.Datetime("us")).dt.epoch("us").cast(pl.Float64).to_numpy() / 1e6
     return series.cast(pl.Float64).to_numpy()
+
+
+def _check_years(series: "pl.Series") -> None:
+    """Refuse dates that Python does not have. On those, polars panics, which is no exception of its own."""
+    import polars as pl
+
+    unit = "d" if series.dtype == pl.Date else getattr(series.dtype, "time_unit", "us")
+    days = series.to_physical() // PER_DAY[unit]
+    if not days.is_between(FIRST_DAY, LAST_DAY).all():
+        raise InputError(f"Column '{series.name}' has dates outside of the years 1 to 9999. Correct or drop them.")

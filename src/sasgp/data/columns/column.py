@@ -123,7 +123,9 @@ class Number(Column):
     def _moments(self, mean: Array, var: Array) -> tuple[Array, Array]:
         x = self._values(mean + np.sqrt(var) * NODES)  # [N, nodes]
         first = x @ WEIGHTS
-        return first, np.sqrt(((x - first[:, None]) ** 2) @ WEIGHTS)
+        gaps = x - first[:, None]
+        size = np.abs(gaps).max(1, initial=np.finfo(np.float64).tiny)  # whose square may be no number
+        return first, size * np.sqrt((gaps / size[:, None]) ** 2 @ WEIGHTS)
 
     def quantile(self, mean: Array, var: Array, share: float) -> Array:
         from scipy.special import ndtri

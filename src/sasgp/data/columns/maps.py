@@ -9,7 +9,8 @@ log φ(g(u)) + log g′(u) is concave in them.
 
 What should be normal is not the column but its spread around what the rest of the row says: two humps that the rest of
 the row explains need no map. So maps are compared by the log density of each value given the average score of the rows
-that are most like its own, and a shift and a scale is kept unless another map is clearly better.
+that are most like its own, and a shift and a scale is kept unless another map is clearly better. A column in which few
+values are different gets no knots: they would follow the values that come back again and again.
 """
 
 from dataclasses import dataclass, replace
@@ -25,7 +26,9 @@ Base = Literal["identity", "log", "asinh"]
 
 GAIN = 0.02  # nats per value, and 2 standard errors, by which another h must be better than a shift and a scale
 CURVED_GAIN = 0.05  # nats per value, and 3 standard errors, by which knots must be better still: they can follow humps
+LEAST_DIFFERENT = 0.25  # share of the values that must be different from each other for knots
 ROUGHNESS = 1.0  # standard deviation of the change of slope from knot to knot, before the data are seen
+LARGEST = 700.0  # e to this power is still a number
 BARRIER = 0.1  # weight of Σ log slope, which keeps slopes positive
 
 
@@ -96,8 +99,11 @@ class MonotoneMap:
             u = knots[k] + 2 * rise / (slopes[k] + np.sqrt(np.maximum(slopes[k] ** 2 + 2 * curve * rise, 0)))
         v = self.centre + self.width * u
         if self.base == "log":
-            return np.exp(np.clip(v, -700, 700))
-        return self.origin + self.unit * np.sinh(np.clip(v, -700, 700)) if self.base == "asinh" else v
+            return np.exp(np.clip(v, -LARGEST, LARGEST))
+        if self.base == "asinh":
+            most = LARGEST - max(0.0, float(np.log(self.unit)))
+            return self.origin + self.unit * np.sinh(np.clip(v, -most, most))
+        return v
 
     def _standard(self, x: Array) -> Array:
         if self.base == "log":
@@ -131,7 +137,8 @@ def best_map(x: Array, neighbours: NDArray[np.int64]) -> MonotoneMap:
     best = straight_map(x)
     known = _log_density(best, x, neighbours)
     others, curves = candidates(x)
-    for maps, least, errors in ((others, GAIN, 2), (curves, CURVED_GAIN, 3)):
+    repeated = len(np.unique(x)) < LEAST_DIFFERENT * len(x)
+    for maps, least, errors in ((others, GAIN, 2), *(() if repeated else ((curves, CURVED_GAIN, 3),))):
         found = [_log_density(one, x, neighbours) for one in maps]
         i = int(np.argmax([density.mean() for density in found]))
         gain, parameters = found[i] - known, 1 + len(maps[i].knots)

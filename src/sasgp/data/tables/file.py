@@ -50,6 +50,8 @@ class TableFile:
         For a text file: what separates its cells, whether its first line names the columns, the cells of a column as
         they are in the file, and the line of a row, counted from 0 with the header. Of other files the first and the
         last two are None.
+    check
+        Raises InputError if the file should not be read. It is called once, before the first values are.
     """
 
     path: Path
@@ -60,6 +62,7 @@ class TableFile:
     as_written: Callable[[str], list[str]] | None = None
     line: Callable[[int], int] | None = None
     tidy: "Callable[[pl.LazyFrame], pl.LazyFrame]" = lambda part: part
+    check: Callable[[Path], None] = lambda path: None
 
     @cached_property
     def schema(self) -> "pl.Schema":
@@ -78,6 +81,12 @@ class TableFile:
             return int(self.data.select(pl.len()).collect().item())
 
     @cached_property
+    def plan(self) -> "pl.DataFrame | pl.LazyFrame":
+        """The data, of which values may now be read."""
+        self.check(self.path)
+        return self.data
+
+    @cached_property
     def frame(self) -> "pl.DataFrame":
         """All rows and columns. A small file may hold many rows of one value, so their size is checked first."""
         import polars as pl
@@ -92,7 +101,7 @@ class TableFile:
                 "Save them as a .npy file, which stays on disk."
             )
         with readable(self.path):
-            return self.tidy(self.data).collect()
+            return self.tidy(self.plan.lazy()).collect()
 
     def blocks(self, columns: Sequence[str] | None = None, size: int | None = None) -> Iterator["pl.DataFrame"]:
         """Walk through the rows in order, some at a time. A .parquet or .feather file is never in memory whole.
@@ -119,7 +128,7 @@ class TableFile:
 
         if isinstance(self.data, pl.DataFrame):
             return self.data.slice(start, size)[names]
-        rows = self.tidy(self.data.slice(start, size))
+        rows = self.tidy(self.plan.lazy().slice(start, size))
         width = max(MIN_PART, math.ceil(len(names) / MOST_PARTS))
         parts = [names[i : i + width] for i in range(0, len(names), width)]
         return pl.concat([rows.select(literal(part)).collect()[part] for part in parts], how="horizontal")
@@ -172,7 +181,7 @@ class TableFile:
         import polars as pl
 
         with readable(self.path):
-            values = self.data.lazy().select(literal([column])).collect()[column]
+            values = self.plan.lazy().select(literal([column])).collect()[column]
         if values.null_count():
             row = values.is_null().arg_max() or 0
             raise InputError(

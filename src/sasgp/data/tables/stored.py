@@ -15,6 +15,7 @@ from sasgp.data.tables.cells import MISSING, sentinels, type_columns, unclear_da
 from sasgp.data.tables.delimited import unpacked_bytes
 from sasgp.data.tables.file import TableFile, source, wide_integers
 from sasgp.data.tables.headers import check_names, name_rows
+from sasgp.data.tables.pages import check_pages
 from sasgp.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def read_parquet(path: Path, missing: Sequence[str] = ()) -> TableFile:
     """Open a .parquet file."""
     import polars as pl
 
-    return TableFile(path, pl.scan_parquet(source(path), glob=False), tidy=partial(tidied, what=path, missing=missing))
+    plan = pl.scan_parquet(source(path), glob=False)
+    return TableFile(path, plan, tidy=partial(tidied, what=path, missing=missing), check=check_pages)
 
 
 def read_arrow(path: Path, missing: Sequence[str] = ()) -> TableFile:
