@@ -18,7 +18,7 @@ __all__ = ["Precision", "auto_precision", "has_bfloat16", "rounded_products"]
 Precision = Literal["float32", "mixed"]
 
 CPU_FLAGS = {"avx512_bf16", "amx_bf16"}  # processors with one of these multiply bfloat16
-FEWEST_FEATURES = 256  # docs/measurements.md says why
+FEWEST_FEATURES = 64  # docs/measurements.md says why
 
 
 def auto_precision(encoder: Any, dtype: torch.dtype, n_features: int, device: torch.device) -> Precision:
