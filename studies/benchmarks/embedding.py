@@ -19,9 +19,12 @@ from typing import Any
 __all__ = ["embedded"]
 
 
-def embedded(method: str, data: str, epochs: int | None = None, *, curve: bool = False) -> dict[str, Any]:
+def embedded(
+    method: str, data: str, epochs: int | None = None, *, curve: bool = False, **settings: int
+) -> dict[str, Any]:
     """What a new process finds out: seconds of fit and of transform of the test rows, and how good the latents are."""
     options = [*(["--epochs", str(epochs)] if epochs else []), *(["--curve"] if curve else [])]
+    options += ["--settings", json.dumps(settings)] if settings else []
     command = [sys.executable, "-m", "studies.benchmarks.embedding", method, data, *options]
     line = [*command, "--started", str(time.time())]
     done = subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True)
@@ -44,7 +47,9 @@ class Clock:
         self.started += time.time() - before
 
 
-def main(method: str, name: str, epochs: int | None, curve: bool, started: float) -> dict[str, Any]:
+def main(
+    method: str, name: str, epochs: int | None, curve: bool, settings: dict[str, Any], started: float
+) -> dict[str, Any]:
     """Fit, transform, evaluate."""
     clock = Clock(started)
     from sasgp.data import load
@@ -91,7 +96,7 @@ def main(method: str, name: str, epochs: int | None, curve: bool, started: float
                     }
                 )
 
-        model = SASGP(max_epochs=epochs, random_state=0)
+        model = SASGP(max_epochs=epochs, random_state=0, **settings)
         model.fit(train.X, callback=evaluate if curve else None)
         result |= {"points": points}
     result["fit"] = clock()
@@ -111,5 +116,6 @@ if __name__ == "__main__":
     parser.add_argument("name")
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--curve", action="store_true")
+    parser.add_argument("--settings", type=json.loads, default={}, help="more settings of SASGP, as JSON")
     parser.add_argument("--started", type=float, default=time.time())
     print(json.dumps(main(**vars(parser.parse_args()))))

@@ -89,8 +89,8 @@ def quality(result: dict[str, Any]) -> Figure:
     """1-NN accuracy and NLPD against wall time, with UMAP's."""
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     accuracy, density = figure.subplots(1, 2)
-    colours = (BLUE, GREEN, ROSE, NAVY)
-    for run, colour in zip(result["runs"], colours, strict=False):
+    several = [run for run in result["runs"] if run["epochs"] > 1]  # one epoch is a point
+    for run, colour in zip(several, (BLUE, GREEN, ROSE, NAVY), strict=False):
         seconds = [point["seconds"] for point in run["points"]] + [run["fit"]]
         for axes, name in ((accuracy, "1-NN"), (density, "NLPD")):
             values = [point[name] for point in run["points"]] + [run[name]]

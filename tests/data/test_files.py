@@ -83,6 +83,18 @@ def test_the_file_is_synced_before_its_new_name_and_the_folder_after(
     assert synced == [(inode, "old"), (tmp_path.stat().st_ino, "new")]
 
 
+@pytest.mark.parametrize(("age", "left"), [(599, True), (600.5, False)])
+def test_a_leftover_of_ten_minutes_is_abandoned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, age: float, left: bool
+) -> None:
+    leftover = tmp_path / ".run.0123abcd.pt"
+    leftover.touch()
+    now = leftover.stat().st_mtime + age
+    monkeypatch.setattr(time, "time", lambda: now)
+    remove_leftovers(tmp_path / "run.pt")
+    assert leftover.exists() is left
+
+
 def test_only_abandoned_leftovers_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "run[1].pt"
     names = {

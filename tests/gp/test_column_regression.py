@@ -71,6 +71,7 @@ def test_the_estimate_is_eq_6(kernels, data):
 def test_predictions_from_all_rows_are_those_of_the_exact_process(kernels, data, left_out):
     u, s, t, c = (part[1] for part in data)
     regression = ColumnRegression(kernels, 1, u[:9], s[:9], t[:9], c[:9], k=9)
+    assert not any(parameter.requires_grad for parameter in regression.kernels.parameters())  # or graphs would pile up
     K = dense(kernels, 1, u, s, c)
     queries = [4, 0] if left_out else [9, 10, 11]
     at, a = regression.places(u[queries], s[queries])
