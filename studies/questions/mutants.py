@@ -118,7 +118,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "estimators/test_missing.py",
     ),
     "models/settings.py": (
-        "test_public_surface.py",
+        "models/test_defaults.py",
         "training/test_layouts.py",
         "estimators/test_estimators.py",
         "cli/test_help.py",
