@@ -103,7 +103,7 @@ class AllRows(EvidenceMethods):
 
         def bound() -> float:
             sums = self._positioned(Z, ROUGHLY, ranks, mixed.array.shape[1])
-            return self._add_rows(sums, mixed, Z, ranks, centred=True).bound(self.model_.noise)
+            return self._add_rows(sums, mixed, Z, ranks, mixed=True).bound(self.model_.noise)
 
         kept, best = copy.deepcopy(kernel.state_dict()), bound()
         for _ in range(SHORTENED):
@@ -157,15 +157,16 @@ class AllRows(EvidenceMethods):
         chosen = positions.choose(self.model_.kernel, Z[some], size, draw, missed if auto else 0.0)
         return some[chosen.to(Z.device)]
 
-    def _add_rows(self, sums: RowSums, rows: ArrayRows, Z: Tensor, ranks: Ranks, *, centred: bool = False) -> RowSums:
-        """Add rows with latents Z [N, Q] to sums. `centred` says whether they are that already."""
+    def _add_rows(self, sums: RowSums, rows: ArrayRows, Z: Tensor, ranks: Ranks, *, mixed: bool = False) -> RowSums:
+        """Add rows with latents Z [N, Q] to sums. With `mixed` they are mixtures of features, and centred already."""
 
         def add(X: Tensor, Z: Tensor) -> None:
-            sums.add(X if centred else self.model_.centred(X), Z)
+            sums.add(X if mixed else self.model_.centred(X), Z)
 
         if ranks.world > 1 and isinstance(sums, PatternSums):
             sums.separate()
-        self._pass("conditioning on all rows", sums.tensors, add, rows, Z, ranks)
+        title = "choosing lengthscales" if mixed else "conditioning on all rows"
+        self._pass(title, sums.tensors, add, rows, Z, ranks)
         if isinstance(sums, FilledSums):
             sums.fill(self.model_.noise, lambda V: self._seen_products(sums, V, rows, Z, ranks))
         return sums
