@@ -30,7 +30,7 @@ OTHERS = {  # pages, and the questions whose tables they have
             "mutants",
         ),
     ),
-    ROOT / "docs" / "how-good-imputation.md": ("imputation", "not-at-random"),
+    ROOT / "docs" / "how-good-imputation.md": ("imputation", "not-at-random", "missing-pixels"),
 }
 REGRESSION = ROOT / "docs" / "how-good-prediction.md"
 REGRESSION_PARTS = ("regression", "neighbours", "classification")  # modules with `part(records)`
