@@ -13,7 +13,8 @@ CELLS = {
         import json, sys, time
         from sklearn.datasets import load_iris
         from sasgp import SASGP, plots
-        from sasgp.training import fit_encoder, progress
+        from sasgp.data import progress
+        from sasgp.training import fit_encoder
         progress.NOTEBOOK_PATIENCE, progress.NOTEBOOK_PACE, fit_encoder.FIT_STEPS = 0.01, 0.01, 50
         X, y = load_iris(return_X_y=True)
         model = SASGP(max_epochs=40, random_state=0, verbose=True)

@@ -1,6 +1,7 @@
 """precision="auto", "float32" and "mixed": recorded by `fit`, kept by files and checkpoints, old ones included."""
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from starts import shorten_start
@@ -53,6 +54,14 @@ def test_fit_records_the_choice_and_changes_no_setting(cls, X, monkeypatch):
     assert all(value.dtype in (torch.float32, torch.int64) for value in model.model_.state_dict().values())
     assert same(model, cls(max_epochs=2, random_state=0, precision="mixed").fit(X))
     assert not same(model, cls(max_epochs=2, random_state=0, precision="float32").fit(X))
+
+
+def test_tables_stay_in_float32_unless_mixed_is_asked_for(X, monkeypatch):
+    hardware(monkeypatch, "mixed")
+    table = pl.DataFrame(X * 10.0 ** (np.arange(70) % 7 - 3), schema=[f"c{d}" for d in range(70)])
+    for columns, asked, chosen in (({}, "auto", "float32"), ({}, "mixed", "mixed"), (None, "auto", "mixed")):
+        rows = table if columns is not None else X
+        assert SASGP(**SETTINGS, columns=columns, precision=asked).fit(rows).precision_ == chosen
 
 
 def test_auto_without_the_hardware_is_float32_to_the_bit(X, monkeypatch):

@@ -99,6 +99,8 @@ class LatentEstimator(
             return self.precision
         if saved is not None:
             return "mixed" if saved["fingerprint"].get("precision") == "mixed" else "float32"
+        if self.columns_ is not None:  # of which docs/measurements.md says why
+            return "float32"
         chosen = auto_precision(self.encoder, self._dtype, self.n_scores_, self._device)
         return "float32" if anywhere(ranks, chosen == "float32", self._device) else "mixed"
 

@@ -96,8 +96,8 @@ class Settings:
         are.
     precision
         Precision of the encoder's matrix products in training. "float32": as everything else. "mixed": bfloat16 with
-        sums in float32, about twice as fast on processors and GPUs that have it. "auto": "mixed" for rows of at least
-        64 features if the hardware has it, the encoder is "network" or "conv", and `dtype` is "float32".
+        sums in float32, about twice as fast on processors and GPUs that have it. "auto": "mixed" for arrays of at
+        least 64 features if the hardware has it, the encoder is "network" or "conv", and `dtype` is "float32".
     """
 
     n_components: int | Literal["auto"] = 2
