@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from sasgp import GPLVM, SASGP
+from sasgp.estimators import all_rows
 from sasgp.estimators.all_rows import SHORTENED, SHORTER, AllRows
 from sasgp.gp import kernels
 
@@ -61,6 +62,21 @@ def test_lengthscales_that_are_not_learned_stay(data):
     kernel.base_kernel.raw_lengthscale.requires_grad_(False)
     model = SASGP(**SETTINGS, kernel=kernel).fit(data)
     assert length(model) == pytest.approx([2.5, 2.5], rel=1e-6)
+
+
+def test_of_many_rows_some_are_mixed_and_keep_their_latents(monkeypatch, data):
+    model = SASGP(**SETTINGS).fit(data)
+    rows, Z = model._rows(data), torch.as_tensor(model.embedding_)
+    everything, same = model._mixed(rows, Z)
+    centred = model.model_.centred(torch.as_tensor(data)).detach().numpy()
+    Q = np.linalg.lstsq(centred, everything.array, rcond=None)[0]
+    np.testing.assert_allclose(Q.T @ Q, np.eye(Q.shape[1]), atol=1e-10)  # orthonormal mixtures of the centred features
+    assert torch.equal(same, Z)
+    monkeypatch.setattr(all_rows, "MIXED_ROWS", 30)
+    some, latents = model._mixed(rows, Z)
+    places = [int((z == Z).all(1).nonzero()[0]) for z in latents]
+    assert len(set(places)) == 30
+    np.testing.assert_allclose(some.array, everything.array[places], atol=1e-12)
 
 
 def test_the_exact_gp_lvm_was_trained_on_the_evidence_itself(monkeypatch, data):
