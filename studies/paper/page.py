@@ -8,7 +8,7 @@ from statistics import mean
 from matplotlib.figure import Figure
 
 from studies.paper import figures, published
-from studies.paper.listing import BOTH, EPOCHS, SIZES, STUDIES
+from studies.paper.listing import EPOCHS, SIZES, STUDIES
 from studies.paper.results import NAMES, Results, model_name, place
 from studies.records import ROOT, Record
 from studies.tables import NOTHING, count, footnotes, mean_and_deviation, of_some, table
@@ -104,8 +104,7 @@ def ablation(results: Results) -> str:
 
 def appendix(results: Results) -> str:
     """More latent dimensions."""
-    lines = [("2", BOTH)]
-    lines += [(str(run.parameters["n_components"]), run.name) for run in STUDIES["appendix"](0)]
+    lines = [(str(run.parameters.get("n_components", 2)), run.name) for run in STUDIES["appendix"](0)]
     return _compared(results, lines, "dimensions")
 
 

@@ -53,6 +53,7 @@ def execute(run: Run) -> Found:
         arrays |= kept
     return {
         "parameters": model.get_params(),
+        "precision": getattr(model, "precision_", None),  # what "auto" came to
         **training,
         "rows": len(X),
         "metrics": metrics,
