@@ -130,3 +130,14 @@ def test_an_intact_file_passes(file, tmp_path):
         model.save(again)
         use(model)
     assert parts(again) == parts(path)
+
+
+@pytest.mark.parametrize("shape", [[2, 2], [1.0, 3.0], "13", [-1, -3], []])
+def test_a_shape_of_images_that_does_not_fit_is_refused(shape, tmp_path):
+    path = tmp_path / "model.safetensors"
+    sasgp.SASGP(max_epochs=1, random_state=0).fit(numbers()).save(path)  # of three features
+    header, tensors = storage.read(path)
+    header["fitted"]["image_shape_"] = shape
+    storage.write(path, header, tensors)
+    with pytest.raises(InputError, match="its image_shape does not fit its features"):
+        sasgp.SASGP.load(path)

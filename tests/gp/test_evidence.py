@@ -480,3 +480,10 @@ def test_the_picture_says_what_more_points_would_bring(model, rows):
     doubled = model.evidence_curve(rows, sizes=[20, 40], random_state=0)
     assert doubled.gain() is None
     assert str(doubled) == "No size above A = 40 was tried."
+
+
+def test_the_gain_is_that_of_the_nearest_to_twice_as_many():
+    scores = np.array([[0.0, 1.0, 2.0, 8.0], [0.0, 1.0, 4.0, 9.0]])
+    curve = evidence.EvidenceCurve(np.array([10, 20, 45, 90]), scores, 2, 20, 0, 0.0)
+    small, large, gain, _ = curve.gain()
+    assert (small, large, gain) == (20, 45, (0.5 + 1.5) / 2)

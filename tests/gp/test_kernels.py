@@ -40,7 +40,7 @@ from gpytorch.priors import (
 )
 
 from sasgp.errors import InputError
-from sasgp.gp.kernels import NAMES, CustomKernelError, describe, lengthscales, make, rebuild
+from sasgp.gp.kernels import NAMES, CustomKernelError, describe, lengthscales, make, rebuild, relevance
 
 Q = 3
 
@@ -337,3 +337,10 @@ def test_lengthscales_of_dimensions_that_an_outer_kernel_chose() -> None:
     own.lengthscale = 5.0
     assert lengthscales(ScaleKernel(own), 2) == [math.inf, 5]  # which takes over what its base has chosen
     assert lengthscales(ScaleKernel(own) + ScaleKernel(inner, active_dims=(2, 1)), 3) == [math.inf, 3, 2]
+
+
+def test_relevance_is_the_spread_of_latents_in_lengthscales() -> None:
+    kernel = make("rbf-ard", 3)
+    kernel.base_kernel.lengthscale = torch.tensor([[0.5, 1.0, 2.0]])
+    Z = np.array([[-1.0, 0.0, 3.0], [1.0, 0.0, 5.0]])  # standard deviations 1, 0 and 1
+    assert relevance(kernel, Z) == pytest.approx([2.0, 0.0, 0.5])

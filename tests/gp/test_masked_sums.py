@@ -249,3 +249,14 @@ def test_a_mixture_is_torch_s_and_weights_make_draws_those_of_the_posterior(rng)
     w = torch.softmax(log_w, 0)
     assert_close((w * found[:, :, 0]).sum(), (p * grid[:, 0]).sum(), 0.003)
     assert_close((w * found[:, :, 0].square()).sum(), (p * grid[:, 0].square()).sum(), 0.003)
+
+
+def test_groups_may_change_places(rows):
+    X, Z = rows
+    sums = PatternSums(kernel(), Z[:9], D)
+    sums.add(X, Z)
+    before = [tensor[sums.group].clone() for tensor in (sums.S, sums.t_g, sums.n_g)]  # of each feature
+    old = torch.tensor([2, 0, 1])
+    sums._regroup(old, old.argsort()[sums.group])
+    for tensor, expected in zip((sums.S, sums.t_g, sums.n_g), before, strict=True):
+        assert_close(tensor[sums.group], expected)

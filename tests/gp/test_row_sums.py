@@ -7,7 +7,7 @@ import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from oracles import OUTSIDE, assert_close, gpytorch_log_marginal
 
-from sasgp.gp.row_sums import RowSums
+from sasgp.gp.row_sums import RowSums, _factor
 
 N, D, Q, NOISE = 40, 3, 2, 0.1
 
@@ -201,3 +201,9 @@ def test_a_kernel_that_is_not_positive_definite_has_a_decoder(data):
     mean, var = posterior.predict(Z)
     assert mean.isfinite().all()
     assert (var >= NOISE).all()
+
+
+def test_a_kernel_that_is_not_positive_definite_is_raised_as_far_above_zero_as_it_was_below():
+    K = torch.tensor([[1.0, 2.0], [2.0, 1.0]], dtype=torch.float64)  # eigenvalues −1 and 3
+    L = _factor(K)
+    assert_close(torch.linalg.eigvalsh(L @ L.T), torch.tensor([1.0, 5.0], dtype=torch.float64), 1e-10)

@@ -150,6 +150,18 @@ def test_the_optimum_against_gpytorch(X):
         assert_close(var[:, 0], outside.variance + NOISE, 1e-5)
 
 
+def test_the_objective_has_the_divergence_of_every_row_from_the_prior(X):
+    model = inducing(5)
+    model.encoder = Table(normal(N, Q), variance=True)
+    index, B = torch.arange(4), 4
+    mu, var = model.encoder(X[index], index)
+    Z = mu + var.sqrt() * torch.randn(B, Q, generator=torch.Generator().manual_seed(7), dtype=mu.dtype)
+    apart = kl_divergence(Normal(mu, var.sqrt()), Normal(0.0, 1.0)).sum()
+    expected = bound(model, X[index], Z) - N / B * apart + model._hyperprior()
+    objective = model.eval()(X[index], index, N, torch.Generator().manual_seed(7))
+    assert_close(-objective.detach() * N * D, expected.detach(), 1e-9)
+
+
 def test_batches_average_to_the_whole(X):
     model, Z = inducing(4), normal(N, Q)
     model.settle([(X, Z)])

@@ -435,3 +435,10 @@ def test_rows_in_two_pieces_have_one_layout(rng):
     X[30:] += 1e4
     Z = lay_out("spectral", X, 1, seed=0)[:, 0]
     assert (Z[:30].max() < Z[30:].min()) or (Z[30:].max() < Z[:30].min())
+
+
+def test_a_row_with_many_copies_has_a_scale_in_the_units_of_the_others(rng):
+    X = torch.randn(40, 3, generator=rng, dtype=torch.float64).numpy()
+    X[:20] = X[0]
+    Z, small = (lay_out("spectral", unit * X, 2, seed=0) for unit in (1.0, 1 / 1024))
+    np.testing.assert_allclose(small, Z, atol=1e-6)

@@ -163,6 +163,12 @@ def test_every_row_is_equally_likely_to_be_active_in_the_filled_batch():
     assert (counts - 1800).abs().max() < 5 * 35
 
 
+def test_a_batch_is_filled_from_the_start_and_further_ones_are_new_draws():
+    first, _, last = (rows.tolist() for rows in batches(10, 4, seed=0, epoch=0))
+    assert last[2:] == first[:2]
+    assert len({tuple(rows.tolist()) for rows in batches(10, 10, seed=0, epoch=0, at_least=3)}) == 3
+
+
 # ---- random generators ----
 
 
