@@ -82,6 +82,9 @@ class ColumnImputation:
         self.columns: dict[int, _Column] = {}
         varies = (self.low < self.high) & (D > 1)
         used = [d for d, (_, _, t, _) in enumerate(parts) if len(t) >= LEAST_VALUES and varies[d]]
+        # As in `_judged`: a Gaussian that was fitted to few values is too sure of them
+        self.widening = np.where(varies, 1 + np.minimum(1.0, (D - 1) / np.maximum(1, seen.sum(0))), 1.0)
+        self.widening[used] = 1.0  # which have residuals
         groups = list(groups_of_columns([len(parts[d][2]) for d in used]))
         with progress_bar("columns", len(groups) * STEPS, show=show) as update:
             for i, places in enumerate(groups):
@@ -150,7 +153,7 @@ class ColumnImputation:
         missing = part.isnan()
         filled, C = self.gaussian.conditional(part)
         var = C.diagonal(dim1=1, dim2=2).clamp_min(1e-12)
-        mean, scale = filled.clone(), var.sqrt()
+        mean, scale = filled.clone(), var.sqrt() * torch.as_tensor(self.widening)
         for d, (which, regression, residuals, trust, _) in self.columns.items():
             q = missing[:, d].nonzero()[:, 0]
             if not len(q):
