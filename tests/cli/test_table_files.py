@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sasgp import cli
+from sasgp import SASGP, cli
+from sasgp.data import blocks
 
 FAST = ("--max-epochs", "3")
 N = 90
@@ -194,6 +195,73 @@ def test_impute_completes_the_users_own_table(birds, sasgp, error, tmp_path):
     assert "goes without --std" in error(
         *("impute", birds / "run", tmp_path / "gaps.csv", "--samples", "2", "--std", "--out", tmp_path / "x.csv")
     )
+
+
+@pytest.fixture(scope="module")
+def in_one_unit(tmp_path_factory):
+    """A run of a table whose many numbers have one unit, so that it is taken as an array, with gaps and labels."""
+    folder = tmp_path_factory.mktemp("numbers")
+    draw = np.random.default_rng(0)
+    z, weights = draw.normal(size=120), draw.uniform(8, 12, 64)
+    rows = np.rint(np.outer(z, weights) + draw.normal(size=(120, 64))).astype(int)
+    names = [f"x{d}" for d in range(64)]
+    table = pl.DataFrame(rows, schema=names).with_columns(pl.Series("class", np.where(z > 0, "up", "down")))
+    gaps = table.with_columns(
+        pl.when(pl.Series(draw.random(120) < 0.3)).then(None).otherwise(name).alias(name) for name in names[1:]
+    )
+    gaps.write_csv(folder / "gaps.csv")
+    assert cli.main(["fit", f"{folder}/gaps.csv", "--out", f"{folder}/run", "--max-epochs", "60"]) == 0
+    assert SASGP.load(folder / "run" / "model.safetensors").columns_ is None
+    return folder, gaps
+
+
+def test_impute_keeps_all_columns_and_types_of_a_table_in_one_unit(in_one_unit, sasgp, tmp_path):
+    folder, gaps = in_one_unit
+    sasgp("impute", folder / "run", folder / "gaps.csv", "--out", tmp_path / "full.parquet")
+    full = pl.read_parquet(tmp_path / "full.parquet")
+    assert full.schema == gaps.schema
+    for name in gaps.columns:
+        seen = gaps[name].is_not_null()
+        assert full[name].null_count() == 0
+        assert (full[name].filter(seen) == gaps[name].filter(seen)).all()
+    lacking = gaps["x5"].is_null()
+    assert np.corrcoef(full["x5"].filter(lacking), full["x0"].filter(lacking))[0, 1] > 0.8  # both follow z
+
+
+def test_impute_writes_in_blocks_what_it_writes_at_once(in_one_unit, sasgp, tmp_path, monkeypatch):
+    folder, gaps = in_one_unit
+    rows = gaps.drop("class")[:6].with_columns(pl.all().cast(pl.Float64).fill_null(np.nan)).to_numpy()
+    np.save(tmp_path / "gaps.npy", rows)
+
+    def written(name, *options):
+        for at_once, prefix in ((1 << 40, "whole"), (64 * 4, "blocks")):
+            monkeypatch.setattr(blocks, "VALUES_AT_ONCE", at_once)
+            sasgp("impute", folder / "run", tmp_path / "gaps.npy", "--out", tmp_path / f"{prefix}{name}", *options)
+        return [tmp_path / f"{prefix}{name}" for prefix in ("whole", "blocks")]
+
+    one, other = map(np.load, written(".npy"))
+    np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+    assert (one == rows)[~np.isnan(rows)].all()
+    one, other = map(pl.read_csv, written(".csv", "--std"))
+    assert one.columns == other.columns
+    assert one.null_count().equals(other.null_count())
+    np.testing.assert_allclose(one["x5_std"].drop_nulls(), other["x5_std"].drop_nulls(), rtol=1e-3)
+    one, other = map(pl.read_csv, written("s.csv", "--samples", "3"))
+    assert other["draw"].to_list() == one["draw"].to_list() == [1] * 6 + [2] * 6 + [3] * 6
+    missing = np.tile(np.isnan(rows[:, 5]), 3)
+    assert (one["x0"] == other["x0"]).all()
+    assert (one["x5"].to_numpy() != other["x5"].to_numpy())[missing].any()  # blocks have seeds of their own
+
+
+def test_impute_says_which_row_has_nothing(in_one_unit, error, tmp_path):
+    folder, gaps = in_one_unit
+    empty = gaps.with_columns(
+        pl.when(pl.int_range(120) == 77).then(None).otherwise(name).alias(name) for name in gaps.columns[:-1]
+    )
+    empty.write_csv(tmp_path / "empty.csv")
+    said = error("impute", folder / "run", tmp_path / "empty.csv", "--out", tmp_path / "x.csv")
+    assert "row 77" in said
+    assert "at least one value" in said
 
 
 def test_a_table_with_gaps_is_trained_on(sasgp, tmp_path):

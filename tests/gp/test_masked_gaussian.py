@@ -94,3 +94,11 @@ def test_two_columns_without_a_correlation_are_seen_as_such():
     # Half of the rows predict the other half best without the correlation that they have by chance
     X = torch.randn(40, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     assert MaskedGaussian(X, torch.Generator().manual_seed(0)).prior_rows > PRIOR_ROWS[0]
+
+
+def test_few_rows_on_a_line_keep_their_correlations():
+    # 16 rows of one number with noise .05. A row's worth of uncorrelated columns would add 1/16 to each variance of
+    # about 1, which is 25 times the noise's .0025: less of the prior is right
+    draw = np.random.default_rng(0)
+    rows = torch.as_tensor(draw.normal(size=(16, 1)) * np.ones(5) + 0.05 * draw.normal(size=(16, 5)))
+    assert MaskedGaussian(rows, torch.Generator().manual_seed(0)).prior_rows < 1

@@ -52,6 +52,7 @@ class _Column(NamedTuple):
     regression: ColumnRegression
     residuals: Residuals
     trust: float  # factor on predictions
+    share: float  # 1, or 0 if the Gaussian alone predicts values that are left out better, as outliers can make it
     explained: float  # share of the variance that predictions of values left out one by one explain
 
 
@@ -82,6 +83,9 @@ class ColumnImputation:
         self.columns: dict[int, _Column] = {}
         varies = (self.low < self.high) & (D > 1)
         used = [d for d, (_, _, t, _) in enumerate(parts) if len(t) >= LEAST_VALUES and varies[d]]
+        # As in `_judged`: a Gaussian that was fitted to few values is too sure of them
+        self.widening = np.where(varies, 1 + np.minimum(1.0, (D - 1) / np.maximum(1, seen.sum(0))), 1.0)
+        self.widening[used] = 1.0  # which have residuals
         groups = list(groups_of_columns([len(parts[d][2]) for d in used]))
         with progress_bar("columns", len(groups) * STEPS, show=show) as update:
             for i, places in enumerate(groups):
@@ -120,14 +124,16 @@ class ColumnImputation:
         some = torch.randperm(len(has), generator=draw)[:LEFT_OUT]
         at, a = regression.u[some], regression.a[some]
         mean, var = regression.predict(at, a, regression.c[some], own=some)
-        truth, mean = x[has[some]], mean + self.left_out_mean[has[some], d]
+        truth, gaussian = x[has[some]], self.left_out_mean[has[some], d]
+        share = float((truth - gaussian - mean).square().mean() <= (truth - gaussian).square().mean())
+        mean = gaussian + share * mean
         # The factor on predictions that suits the values that were left out best: 0 is the column's mean
         trust = float(((mean * truth).sum() / mean.square().sum().clamp_min(1e-12)).clamp(0, 1))
         # The Gaussian has seen all rows. p parameters that are fitted to n rows make residuals look 1 + p/n too small
         optimism = 1 + min(1.0, (len(self.low) - 1) / len(has))
         unexplained = float((truth - trust * mean).square().mean() / truth.var(correction=0).clamp_min(1e-12))
         residuals = Residuals(at, optimism * (truth - trust * mean) / var.sqrt())
-        return _Column(self.related[d], regression, residuals, trust, max(0.0, 1 - unexplained))
+        return _Column(self.related[d], regression, residuals, trust, share, max(0.0, 1 - unexplained))
 
     @property
     def deviations(self) -> Array:
@@ -150,15 +156,15 @@ class ColumnImputation:
         missing = part.isnan()
         filled, C = self.gaussian.conditional(part)
         var = C.diagonal(dim1=1, dim2=2).clamp_min(1e-12)
-        mean, scale = filled.clone(), var.sqrt()
-        for d, (which, regression, residuals, trust, _) in self.columns.items():
+        mean, scale = filled.clone(), var.sqrt() * torch.as_tensor(self.widening)
+        for d, (which, regression, residuals, trust, share, _) in self.columns.items():
             q = missing[:, d].nonzero()[:, 0]
             if not len(q):
                 continue
             u, s = filled[q][:, which].float(), var[q][:, which].float()
             at, a = regression.places(u, torch.where(missing[q][:, which], s, 0.0))
             m, c = regression.predict(at, a, var[q, d].float())
-            mean[q, d] = trust * (filled[q, d] + m)
+            mean[q, d] = trust * (filled[q, d] + share * m)
             scale[q, d] = c.sqrt() * residuals.at(at)
         empty = missing.all(1)
         mean[empty], scale[empty] = 0.0, torch.as_tensor(1 / self.deviations)  # those of each column

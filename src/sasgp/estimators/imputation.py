@@ -17,13 +17,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from sasgp.data.blocks import rows_at_once
+from sasgp.data.blocks import rows_at_once, slices
 from sasgp.data.progress import progress_bar
-from sasgp.data.rows import ArrayRows
+from sasgp.data.rows import ArrayRows, read_rows
 from sasgp.data.tables import read_frame
 from sasgp.errors import InputError
 from sasgp.estimators.decoding import Decoding
-from sasgp.estimators.inference import Locator
+from sasgp.estimators.inference import Locator, sinks
 from sasgp.estimators.table_imputation import INTERVAL_DRAWS, TableCompletion, completed_frame
 from sasgp.estimators.tables import as_user_frame, table_frame
 from sasgp.estimators.validation import check_count, check_rows, seed_of
@@ -35,6 +35,7 @@ __all__ = ["Imputation", "check_asked"]
 
 REFINE = 20  # steps by which latents are refined on the observed values
 DRAWS = 64  # of z, for each row; a quarter of them from anywhere in the latent space
+BRIEF = 200  # rows that need no progress bar
 MIXTURE_ROWS, MOST_COMPONENTS = 1000, 6  # of the mixture that says where rows are
 
 Array = NDArray[np.floating[Any]]
@@ -52,6 +53,7 @@ class Imputation(Decoding):
         return_interval: float | None = None,
         refine: int = REFINE,
         random_state: Any = None,
+        out: Any = None,
     ) -> Any:
         """Complete rows X [M, D]: each missing value, NaN, becomes its expectation given the row's observed values.
 
@@ -75,6 +77,8 @@ class Imputation(Decoding):
             Gradient steps that refine the encoder's z on the observed values. 0 uses the encoder's answer.
         random_state : int, RandomState or None
             Seed of the draws. None: the model's own seed, so that the result does not change between calls.
+        out : path or array, optional
+            As for `transform`; with return_std it is a pair. Not for tables, intervals and draws.
 
         Returns
         -------
@@ -84,22 +88,32 @@ class Imputation(Decoding):
         check_count("n_samples", n_samples, 0)
         check_count("refine", refine, 0)
         check_asked(return_std, n_samples, return_interval)
-        if self.columns_ is not None:
-            return self._impute_table(X, return_std, n_samples, return_interval, refine, random_state)
-        array = check_rows(self, X, reset=False)
-        X = np.array(array[:], dtype=np.result_type(array.dtype, self.dtype))
+        if out is not None and (self.columns_ is not None or n_samples or return_interval is not None):
+            raise InputError(
+                "out is for arrays without intervals and draws. Leave it out, and save the result.", argument="out"
+            )
         seed = self.seed_ if random_state is None else seed_of(random_state)
-        std = np.zeros_like(X) if return_std else None
-        n_draws = INTERVAL_DRAWS if return_interval is not None else n_samples
-        samples = np.repeat(X[None], n_draws, 0) if n_draws else None
-        incomplete = np.flatnonzero(np.isnan(X).any(1))
-        if len(incomplete):
-            self._complete(X, incomplete, std, samples, refine, seed)
+        if self.columns_ is not None:
+            return self._impute_table(X, return_std, n_samples, return_interval, refine, seed)
+        array = check_rows(self, X, reset=False)
+        dtype, draw = np.result_type(array.dtype, self.dtype), generator(seed, "impute")
+        samples = np.empty((n_samples, *array.shape), dtype)
+        ends = np.empty((0 if return_interval is None else 2, *array.shape), dtype)
+        shown = progress_bar("missing values", len(array), show=self.verbose, brief=len(array) <= BRIEF)
+        with sinks(out, return_std, array.shape, dtype) as (completed, *std), shown as update:
+            for block in slices(len(array), array.shape[1] * (1 + n_samples)):
+                filled = _Filled(read_rows(array, block).astype(dtype), n_samples, return_interval, draw)
+                incomplete = np.flatnonzero(np.isnan(filled.X).any(1))
+                for index, *moments in self._moments_of_missing(filled.X, incomplete, refine, seed):
+                    filled.add(index, *moments)
+                    update(block.start + int(index[-1]) + 1)
+                for sink, part in zip((completed, *std), (filled.X, filled.std), strict=False):
+                    sink.add(part)
+                samples[:, block], ends[:, block] = filled.samples, filled.ends
         if n_samples:
             return samples
-        ends = () if return_interval is None or samples is None else _ends(samples, return_interval)
-        found = [X, *([] if std is None else [std]), *ends]
-        return X if len(found) == 1 else tuple(found)
+        found = [sink.result for sink in (completed, *std)] + [*ends]
+        return found[0] if len(found) == 1 else tuple(found)
 
     def _impute_table(
         self,
@@ -108,18 +122,19 @@ class Imputation(Decoding):
         n_samples: int,
         return_interval: float | None,
         refine: int,
-        random_state: Any,
+        seed: int,
     ) -> Any:
         """`impute` for a model of a table."""
         columns = self.columns_
         assert columns is not None
-        scores, seed = check_rows(self, X, reset=False), self.seed_ if random_state is None else seed_of(random_state)
+        scores = check_rows(self, X, reset=False)
         values = columns.values(read_frame(table_frame(self, X)).frame)
         completion = TableCompletion(columns, values, n_samples, return_interval, np.random.default_rng(seed))
         incomplete = np.flatnonzero(np.isnan(values).any(1))
-        for index, _, mean, var, weight in self._moments_of_missing(scores, incomplete, refine, seed):
-            parts = (part.numpy(force=True) for part in (mean, var, weight))
-            completion.add(index, *parts)
+        with progress_bar("missing values", len(values), show=self.verbose, brief=len(values) <= BRIEF) as update:
+            for index, _, *moments in self._moments_of_missing(scores, incomplete, refine, seed):
+                completion.add(index, *(part.numpy(force=True) for part in moments))
+                update(int(index[-1]) + 1)
         if n_samples:
             return [completed_frame(columns, X, sample) for sample in completion.samples]
         found = [completed_frame(columns, X, completion.values)]
@@ -131,25 +146,6 @@ class Imputation(Decoding):
         if return_interval is not None:
             found += [completed_frame(columns, X, ends) for ends in completion.ends]
         return found[0] if len(found) == 1 else tuple(found)
-
-    @torch.no_grad()
-    def _complete(
-        self, X: Array, incomplete: NDArray[np.int64], std: Array | None, samples: Array | None, steps: int, seed: int
-    ) -> None:
-        """Fill in X and, as far as they are there, the standard deviations and the draws, in place."""
-        draw = generator(seed, "impute")
-        for index, missing, mean, var, weight in self._moments_of_missing(X, incomplete, steps, seed):
-            # E[x] = Σ_k w_k m_k          Var[x] = Σ_k w_k (c_k + (m_k − E[x])²)
-            w = weight[:, :, None]
-            centre = (w * mean).sum(0)
-            _put(X, index, missing, centre)
-            if std is not None:
-                _put(std, index, missing, (w * (var + (mean - centre).square())).sum(0).sqrt())
-            every = torch.arange(len(index), device=mean.device)
-            for sample in () if samples is None else samples:
-                k = torch.multinomial(weight.T.cpu(), 1, generator=draw)[:, 0].to(mean.device)
-                white = torch.randn(missing.shape, generator=draw, dtype=mean.dtype).to(mean.device)
-                _put(sample, index, missing, mean[k, every] + var[k, every].sqrt() * white)
 
     @torch.no_grad()
     def _moments_of_missing(
@@ -165,15 +161,13 @@ class Imputation(Decoding):
         epsilon = normal_points(DRAWS, self.n_components_, seed).to(self._device)
         done = 0
         size = min(rows_at_once(DRAWS * self.n_scores_), locate.rows_at_once(decoder))
-        with progress_bar("missing values", len(rows), show=self.verbose, brief=len(rows) <= size) as update:
-            for block in rows.blocks(size):
-                index, missing = incomplete[done : done + len(block)], block.isnan()
-                Z, F = locate(block, torch.arange(len(block), device=self._device), spread=True)
-                if F is None:  # point latents from a network have no spread
-                    F = torch.zeros(*Z.shape, Z.shape[1], dtype=torch.float64, device=Z.device)
-                yield index, missing, *self._given_observed(decoder, block, Z, F, epsilon)
-                done += len(block)
-                update(done)
+        for block in rows.blocks(size):
+            index, missing = incomplete[done : done + len(block)], block.isnan()
+            Z, F = locate(block, torch.arange(len(block), device=self._device), spread=True)
+            if F is None:  # point latents from a network have no spread
+                F = torch.zeros(*Z.shape, Z.shape[1], dtype=torch.float64, device=Z.device)
+            yield index, missing, *self._given_observed(decoder, block, Z, F, epsilon)
+            done += len(block)
 
     def _given_observed(
         self, decoder: WithMixture, X: Tensor, Z: Tensor, F: Tensor, epsilon: Tensor
@@ -220,10 +214,50 @@ class Imputation(Decoding):
         return Mixture(*(torch.as_tensor(part, device=self._device) for part in parts))
 
 
-def _put(target: Array, rows: NDArray[np.int64], missing: Tensor, values: Tensor) -> None:
-    """Write the values [B, D] that are missing into these rows."""
-    r, d = missing.nonzero(as_tuple=True)
-    target[rows[r.numpy(force=True)], d.numpy(force=True)] = values[r, d].numpy(force=True)
+class _Filled:
+    """Some rows of an array, whose missing values are filled in: the expectation, its deviation, interval and draws.
+
+    Parameters
+    ----------
+    X : array [B, D]
+        Filled in place.
+    n_samples : int
+    interval : float or None
+        The share between the ends of an interval.
+    draw : torch.Generator
+
+    Attributes
+    ----------
+    std : array [B, D]
+    samples : array [n_samples, B, D]
+    ends : array [2, B, D], or [0, B, D] without intervals
+    """
+
+    def __init__(self, X: Array, n_samples: int, interval: float | None, draw: torch.Generator) -> None:
+        self.X, self.interval, self.draw = X, interval, draw
+        self.std, self.samples = np.zeros_like(X), np.repeat(X[None], n_samples, 0)
+        self.ends = np.repeat(X[None], 0 if interval is None else 2, 0)
+
+    def add(self, rows: NDArray[np.int64], missing: Tensor, mean: Tensor, var: Tensor, weight: Tensor) -> None:
+        """Fill in rows, given their holes [B, D], and means, variances [K, B, D] and weights [K, B] at K draws of z."""
+        r, d = missing.nonzero(as_tuple=True)
+        at = rows[r.numpy(force=True)], d.numpy(force=True)
+        # E[x] = Σ_k w_k m_k          Var[x] = Σ_k w_k (c_k + (m_k − E[x])²)
+        w = weight[:, :, None]
+        centre = (w * mean).sum(0)
+        self.X[at] = centre[r, d].numpy(force=True)
+        self.std[at] = (w * (var + (mean - centre).square())).sum(0).sqrt()[r, d].numpy(force=True)
+        n_draws = len(self.samples) if self.interval is None else INTERVAL_DRAWS
+        drawn, every = np.empty((n_draws, len(r)), self.X.dtype), torch.arange(len(rows), device=mean.device)
+        for one in drawn:  # of missing values alone: those of all rows would not fit in memory
+            k = torch.multinomial(weight.T.cpu(), 1, generator=self.draw)[:, 0].to(mean.device)
+            white = torch.randn(missing.shape, generator=self.draw, dtype=mean.dtype).to(mean.device)
+            one[:] = (mean[k, every] + var[k, every].sqrt() * white)[r, d].numpy(force=True)
+        if self.interval is None:
+            self.samples[:, *at] = drawn
+        else:
+            shares = [0.5 - self.interval / 2, 0.5 + self.interval / 2]
+            self.ends[:, *at] = np.quantile(drawn, shares, axis=0)
 
 
 def check_asked(return_std: bool, n_samples: int, return_interval: float | None) -> None:
@@ -239,8 +273,3 @@ def check_asked(return_std: bool, n_samples: int, return_interval: float | None)
             f"return_interval must be between 0 and 1, for example 0.9. Got {return_interval}.",
             argument="return_interval",
         )
-
-
-def _ends(samples: Array, share: float) -> list[Array]:
-    """The ends of the interval that holds this share of the draws [n, M, D]."""
-    return [np.quantile(samples, 0.5 + side * share / 2, axis=0).astype(samples.dtype) for side in (-1, 1)]

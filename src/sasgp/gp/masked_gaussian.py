@@ -4,7 +4,7 @@
 
 The E-step has E[x_n] = μ + Σ P_n (x_n − μ) and Cov[x_n] = Σ − Σ P_n Σ. The M-step averages both over rows. Some rows'
 worth of uncorrelated columns are added to Σ, and how many is chosen by how well one half of the rows predicts the
-other: with few rows, correlations are mostly chance.
+other, or nine tenths the rest if there are few: with few rows, correlations are mostly chance.
 
 A regression of column d on the others needs a row's other columns as they would be known if column d were missing, or
 it would be told its answer. Leaving one cell out of a Gaussian has a closed form (`leave_one_out`).
@@ -24,6 +24,8 @@ ITERATIONS = 50
 TOLERANCE = 1e-4  # change of a standardised covariance
 PRIOR_ROWS = (1.0, 10.0, 100.0, 1000.0, 1e6)  # candidates for the rows' worth of uncorrelated columns
 CHOICE_ROWS, CHOICE_ITERATIONS = 1000, 15
+FEW_ROWS, MANY_PARTS = 100, 10  # half of so few rows would say that all of them need more of the prior than they do
+LEAST_PRIOR = 0.1  # one more candidate for few rows; of more than a hundred, one row is too few to matter
 LEAST_VARIANCE = 1e-4  # of a column, in its own standard deviations
 LEAST = 1e-12
 
@@ -127,19 +129,21 @@ def _fit(X: Tensor, prior_rows: float, iterations: int) -> tuple[Tensor, Tensor]
 
 
 def _choose(X: Tensor, generator: torch.Generator) -> float:
-    """The candidate whose fit to one half of some rows makes the cells of the other half most likely."""
+    """The candidate whose fit to some parts of the rows makes the cells of the part left out most likely."""
     some = X[torch.randperm(len(X), generator=generator)[:CHOICE_ROWS]]
-    halves = some[::2], some[1::2]
+    few = len(X) <= FEW_ROWS
+    n_parts = min(len(X), MANY_PARTS) if few else 2
+    part = torch.arange(len(some)) % n_parts
 
     def log_density(rows: float) -> float:
         total = 0.0
-        for half, other in (halves, halves[::-1]):
-            model = MaskedGaussian.__new__(MaskedGaussian)
-            model.mean, model.covariance = _fit(half, rows, CHOICE_ITERATIONS)
+        for i in range(n_parts):
+            model, other = MaskedGaussian.__new__(MaskedGaussian), some[part == i]
+            model.mean, model.covariance = _fit(some[part != i], rows, CHOICE_ITERATIONS)
             for block in slices(len(other), 8 * X.shape[1] ** 2):
                 found = model.leave_one_out(other[block])
                 log_p = -0.5 * (found.var.log() + (other[block] - found.mean).square() / found.var)
                 total += float(log_p.nansum())
         return total
 
-    return max(PRIOR_ROWS, key=log_density)
+    return max((LEAST_PRIOR, *PRIOR_ROWS) if few else PRIOR_ROWS, key=log_density)
