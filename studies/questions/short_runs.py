@@ -49,9 +49,7 @@ def table(records: Sequence[Record]) -> str:
     """Means and deviations over the seeds, a line for each length and measure."""
     lines = []
     for data, epochs in dict.fromkeys((r["settings"]["data"], r["settings"]["max_epochs"]) for r in records):
-        mine = [
-            r["results"] for r in records if (r["settings"]["data"], r["settings"]["max_epochs"]) == (data, epochs)
-        ]
+        mine = [r["results"] for r in records if (r["settings"]["data"], r["settings"]["max_epochs"]) == (data, epochs)]
         for name in ("1-NN", "NLPD"):
             numbers = [mean_and_deviation([result[rate][name] for result in mine]) for rate in RATES]
             lines.append([data, str(epochs), str(mine[0][RATES[0]]["steps"]), str(len(mine)), name, *numbers])

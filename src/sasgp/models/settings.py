@@ -128,7 +128,13 @@ class Settings:
     precision: Literal["auto", "float32", "mixed"] = "auto"
 
     def encoder_rate(self, n_steps: int | None = None) -> float:
-        """The learning rate of the encoder, also if `learning_rate` is None, in a run of so many steps (None: many)."""
+        """The learning rate of the encoder, also if `learning_rate` is None.
+
+        Parameters
+        ----------
+        n_steps : int, optional
+            Steps of the run. None: many.
+        """
         if self.learning_rate is not None:
             return float(self.learning_rate)
         kind = self.encoder if isinstance(self.encoder, str) else "own"
