@@ -35,6 +35,7 @@ MODULES = {
         *("late-active-sets", "last-stage", "robustness", "two-ranks", "kill-test", "infinite-mnist", "imputation"),
         *("not-at-random", "missing-pixels", "tables", "tables-settings", "geodesics"),
         *("regression", "hyperparameters", "neighbours", "classification", "precision", "mutants"),
+        "short-runs",
     ),
     "benchmarks": (
         *("floor", "autograd", "peers", "scaling", "growth", "quality", "decoder", "inference", "startup", "shares"),

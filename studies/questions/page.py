@@ -21,6 +21,7 @@ OTHERS = {  # pages, and the questions whose tables they have
         *(
             "encoder-noise-rows",
             "precision",
+            "short-runs",
             "tables",
             "tables-settings",
             "regression",

@@ -19,7 +19,7 @@ from sasgp.metrics import trustworthiness
 from sasgp.models import anchor
 from sasgp.training import checkpoint, fit_encoder, initialise, layouts
 from sasgp.training.layouts import lay_out
-from sasgp.training.loop import generator
+from sasgp.training.loop import generator, one_cycle
 
 SHORT = {"max_epochs": 2, "random_state": 0}
 
@@ -382,6 +382,32 @@ def test_the_exact_model_and_held_out_rows_start_from_a_layout_too(digits, monke
 )
 def test_a_network_that_has_a_layout_to_lose_learns_slowly(settings, rate):
     assert SASGP(**settings).encoder_rate() == rate
+
+
+@pytest.mark.parametrize(
+    ("settings", "n_steps", "rate"),
+    [
+        ({}, 10, 4e-3),
+        ({}, 150, 2e-3 * 2**0.5),
+        ({"encoder": "conv"}, 75, 4e-3),
+        ({}, 300, 2e-3),
+        ({}, 5000, 2e-3),
+        ({"learning_rate": 1e-3}, 10, 1e-3),
+        ({"encoder": "table"}, 10, 2e-2),
+        ({"encoder": torch.nn.Linear(2, 2)}, 10, 2e-3),
+        ({"init": "umap"}, 10, 3e-4),
+        ({"init": "umap", "layout_weight": 0.5}, 10, 2e-3),
+    ],
+)
+def test_a_network_learns_faster_in_a_short_run(settings, n_steps, rate):
+    assert SASGP(**settings).encoder_rate(n_steps) == pytest.approx(rate, rel=1e-12)
+
+
+def test_a_short_run_has_the_rate_of_all_its_steps():
+    X = np.random.default_rng(0).normal(size=(100, 4)).astype(np.float32)
+    model = SASGP(batch_size=20, active_set_size=5, max_epochs=20, random_state=0).fit(X)
+    # 20 epochs of 5 steps: 2e-3 √(300/100), times the factor of the fifth of these 100 steps, which the record has
+    assert model.history_[0]["learning_rate"] == pytest.approx(2e-3 * 3**0.5 * one_cycle(4 / 99), rel=1e-12)
 
 
 def test_a_module_that_is_frozen_stays_as_it_is():

@@ -4,6 +4,7 @@ A subclass names its model class (`_MODEL`) and makes the posterior that decodes
 (`_interim_posterior`, `_final_posterior`).
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -234,7 +235,7 @@ class LatentEstimator(
         run = TrainingRun(
             self.model_,
             rows,
-            self._plan(),
+            self._plan(len(rows)),
             ranks=ranks,
             checkpointer=checkpointer,
             fingerprint=current,
@@ -286,11 +287,14 @@ class LatentEstimator(
             verbose=self.verbose,
         )
 
-    def _plan(self) -> Plan:
+    def _plan(self, n_rows: int) -> Plan:
+        epochs = None if self.max_epochs is None else int(self.max_epochs)
+        # By default, about 1000. Processes share the steps, but the number of processes may change in a run
+        n_steps = None if epochs is None else epochs * math.ceil(n_rows / self.batch_size_)
         return Plan(  # plain numbers, because a checkpoint holds no others
             batch_size=self.batch_size_,
-            max_epochs=None if self.max_epochs is None else int(self.max_epochs),
-            learning_rate=self.encoder_rate(),
+            max_epochs=epochs,
+            learning_rate=self.encoder_rate(n_steps),
             hyper_learning_rate=float(self.hyper_learning_rate),
             early_stopping=self.early_stopping,
             seed=self.seed_,

@@ -122,17 +122,17 @@ def lower_times(L: Tensor, X: Tensor) -> Tensor:
     return product
 
 
-def upper_times(L: Tensor, X: Tensor) -> Tensor:
+def upper_times(L: Tensor, X: Tensor, out: Tensor | None = None) -> Tensor:
     """Lᵀ X, [n, D]."""
-    product = torch.empty_like(X)
+    product = torch.empty_like(X) if out is None else out
     for a, b in strips(len(L)):
         torch.mm(L[a:, a:b].T, X[a:], out=product[a:b])
     return product
 
 
-def times_lower(X: Tensor, L: Tensor, out: Tensor | None = None) -> Tensor:
+def times_lower(X: Tensor, L: Tensor) -> Tensor:
     """X L, [M, n]."""
-    product = torch.empty_like(X) if out is None else out
+    product = torch.empty_like(X)
     for a, b in strips(len(L)):
         torch.mm(X[:, a:], L[a:, a:b], out=product[:, a:b])
     return product

@@ -77,20 +77,21 @@ class _SASEstimate(torch.autograd.Function):
         g = -0.5 * w_c * (D - e / c)  # [R]
         gV = g[:, None] * V  # [R, A]
         Y = (w_c[:, None] * S).sub_(gV)  # [R, A]
-        d_K_BA = V.new_empty(len(L_inv) + len(V), len(L_inv))
-        d_K, d_K_RA = d_K_BA[: len(L_inv)], d_K_BA[len(L_inv) :]
 
         # ∂L̂/∂K = −½ (D K⁻¹ − α αᵀ) − ½ (WᵀP + PᵀW) + Wᵀ diag(g) W = L⁻ᵀ [ ½ (H − D I) − ½ (VᵀY + YᵀV) ] L⁻¹
         # K changes only by symmetric matrices, so VᵀY can replace ½ (VᵀY + YᵀV)
         Q = (0.5 * grad * H).addmm_(V.T, Y, alpha=-1)  # [A, A]
         Q.diagonal().sub_(0.5 * grad * D)
-        times_lower(upper_times(L_inv, Q), L_inv, out=d_K)  # [A, A]
 
-        # ∂L̂/∂K_RA = P − 2 diag(g) W = (Y − diag(g) V) L⁻¹
-        times_lower(Y.sub_(gV), L_inv, out=d_K_RA)  # [R, A]
+        # ∂L̂/∂K_RA = P − 2 diag(g) W = (Y − diag(g) V) L⁻¹          the same factor L⁻¹, so it is one product for both
+        A = len(L_inv)
+        left = V.new_empty(A + len(V), A)
+        upper_times(L_inv, Q, out=left[:A])
+        torch.sub(Y, gV, out=left[A:])
+        d_K_BA = times_lower(left, L_inv)  # [B, A]
 
         # σ² is on the diagonal of K and in every c_n
-        d_noise = d_K.diagonal().sum() + g.sum()
+        d_noise = d_K_BA[:A].diagonal().sum() + g.sum()
 
         d_X = d_scales = None
         if by_feature:
