@@ -96,6 +96,19 @@ class Imputation(Decoding):
         if self.columns_ is not None:
             return self._impute_table(X, return_std, n_samples, return_interval, refine, seed)
         array = check_rows(self, X, reset=False)
+        return self._impute_array(array, return_std, n_samples, return_interval, refine, seed, out)
+
+    def _impute_array(
+        self,
+        array: Any,
+        return_std: bool,
+        n_samples: int,
+        return_interval: float | None,
+        refine: int,
+        seed: int,
+        out: Any,
+    ) -> Any:
+        """`impute` for a model of an array, some rows at a time."""
         dtype, draw = np.result_type(array.dtype, self.dtype), generator(seed, "impute")
         samples = np.empty((n_samples, *array.shape), dtype)
         ends = np.empty((0 if return_interval is None else 2, *array.shape), dtype)
