@@ -33,7 +33,7 @@ MODULES = {
         *("encoder-noise", "encoder-noise-rows", "feature-noise", "oil-flow", "dimensions", "scores", "anomalies"),
         *("evidence-digits", "refine", "positions", "lengthscales", "nearest-rows", "inits", "layout-encoders"),
         *("late-active-sets", "last-stage", "robustness", "two-ranks", "kill-test", "infinite-mnist", "imputation"),
-        *("not-at-random", "missing-pixels", "tables", "tables-settings", "geodesics"),
+        *("not-at-random", "missing-pixels", "missing-memory", "tables", "tables-settings", "geodesics"),
         *("regression", "hyperparameters", "neighbours", "classification", "precision", "mutants"),
         "short-runs",
     ),

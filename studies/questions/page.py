@@ -31,7 +31,7 @@ OTHERS = {  # pages, and the questions whose tables they have
             "mutants",
         ),
     ),
-    ROOT / "docs" / "how-good-imputation.md": ("imputation", "not-at-random", "missing-pixels"),
+    ROOT / "docs" / "how-good-imputation.md": ("imputation", "not-at-random", "missing-pixels", "missing-memory"),
 }
 REGRESSION = ROOT / "docs" / "how-good-prediction.md"
 REGRESSION_PARTS = ("regression", "neighbours", "classification")  # modules with `part(records)`
