@@ -13,6 +13,7 @@ from sasgp.data import progress
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # and so for the processes that tests start
 starts.shorten_every_start()
+BRIEF = 8  # epochs, or steps
 
 progress.PATIENCE = progress.SHORTEST = 1e6  # seconds: however slow the machine is, no test prints lines of a log
 
@@ -31,6 +32,24 @@ def whole_start():
     """The start that a user's fit has, for a test that says how good a model is."""
     with starts.whole_start():
         yield
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """Training that is over soon, and no browser: for pages and examples, which train to the end when they are read."""
+    import webbrowser
+
+    from sasgp.estimators import imputer, supervised
+    from sasgp.training import columns, regression
+    from sasgp.training import run as fitting
+
+    monkeypatch.setattr(fitting, "MAX_EPOCHS", BRIEF)
+    monkeypatch.setattr(supervised, "STEPS", BRIEF)
+    monkeypatch.setattr(regression, "SHARP_STEPS", 2)
+    monkeypatch.setattr(columns, "STEPS", BRIEF)
+    monkeypatch.setattr(imputer, "EPOCHS", BRIEF)
+    monkeypatch.setattr(webbrowser, "open", lambda address: True)
+    starts.shorten_start(monkeypatch, BRIEF)
 
 
 @pytest.fixture(scope="session")

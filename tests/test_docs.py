@@ -2,37 +2,24 @@
 
 import re
 import shlex
-import webbrowser
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from starts import shorten_start
 
 from sasgp import cli
-from sasgp.estimators import imputer, supervised
-from sasgp.training import columns, regression
-from sasgp.training import run as fitting
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 WITH_COMMANDS = ("README.md", "getting-started.md", "installing.md")  # elsewhere, commands name files of the reader
+# `.ci/run` runs the second, and tests/test_wheel.py installs into a fresh environment
+INSTALLING = [
+    *re.findall(r"^python3 -m venv .*$", (ROOT / "README.md").read_text(), flags=re.MULTILINE),
+    "source .venv/bin/activate",
+]
 WITH_CODE = [page for page in PAGES if page.name in WITH_COMMANDS or "```python" in page.read_text()]
-EPOCHS = 8  # the pages train to the end; here it is enough that they run
-
-
-@pytest.fixture
-def brief(monkeypatch):
-    """Training that is over soon, and no browser."""
-    monkeypatch.setattr(fitting, "MAX_EPOCHS", EPOCHS)
-    monkeypatch.setattr(supervised, "STEPS", EPOCHS)
-    monkeypatch.setattr(regression, "SHARP_STEPS", 2)
-    monkeypatch.setattr(columns, "STEPS", EPOCHS)
-    monkeypatch.setattr(imputer, "EPOCHS", EPOCHS)
-    monkeypatch.setattr(webbrowser, "open", lambda address: True)
-    shorten_start(monkeypatch, EPOCHS)
 
 
 def files_of_the_readme(n=60):
@@ -55,6 +42,8 @@ def run_commands(text):
         tokens = shlex.split(line, comments=True)
         if tokens and tokens[0] == "sasgp":
             assert cli.main(tokens[1:]) == 0, line
+        else:
+            assert not tokens or line in INSTALLING, f"no test runs {line}"
 
 
 def run_page(page):
@@ -124,3 +113,13 @@ def test_the_two_commands_of_the_readme_are_whole():
     assert [command.split("/")[-1] for command in commands] == ["digits", "pytest"]
     for command in commands:
         assert "pip install -q -c constraints.txt -e" in command
+
+
+@pytest.mark.parametrize("name", ["getting-started.md", "installing.md"])
+def test_pages_install_as_the_readme_does(name):
+    text = (ROOT / "docs" / name).read_text()
+    [block] = re.findall(r"^```console\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    made, installed, _ = INSTALLING[0].split(" && ")
+    lines = [line for line in block.splitlines() if not line.startswith("source ")]
+    assert lines[0] == made
+    assert lines[1].removeprefix(".venv/bin/") == installed.removeprefix(".venv/bin/").replace(" -q", "")

@@ -119,12 +119,14 @@ def test_the_named_row_is_that_of_the_file_not_of_the_shuffle(here, error):
         (["fit", "TABLE", "--out", "~nosuchuser/run"], "no user has that name"),
         (["fit", "TABLE", "--labels", "~nosuchuser/l.csv", "--out", "run"], "no user has that name"),
         (["fit", "TABLE", "--labels", "blank.txt", "--out", "run"], "but all its lines are blank"),
-        (["fit", "digits"], "--out"),
-        (["fit", "--out", "run"], "DATA"),
+        (["fit", "digits"], "`sasgp fit digits --out runs/digits`"),
+        (["fit", "--out", "run"], "`sasgp fit DATA --out run`"),
         (["fit", "digist", "--out", "run"], "Did you mean 'digits'?"),
         (["fit", "nowhere.csv", "--out", "run"], "no file 'nowhere.csv'"),
+        (["fit", "one.png", "--out", "run"], "one.png is a single image. Name a folder of images"),
         (["fti", "digits"], 'Did you mean "fit"?'),
-        (["embed", "nowhere", "digits", "--out", "z.csv"], "nowhere"),
+        (["embed", "nowhere", "digits", "--out", "z.csv"], "There is no nowhere. Name the --out of"),
+        (["embed", "nan.cvs", "digits", "--out", "z.csv"], "Did you mean nan.csv?"),
         (["embed", ".", "digits", "--out", "z.csv"], "model.safetensors"),
         (["embed", "RUN", "digits", "--out", "z.csv"], "4 features"),
         (["embed", "RUN", "digits", "--out", "z.txt"], ".csv, .npy or .h5ad"),
@@ -162,6 +164,7 @@ def test_bad_commands_are_one_line_and_leave_nothing(home, here, error, tokens, 
     Path("nan.csv").write_text("z0,z1\n0,0\n0,nan\n")
     Path("here.parquet").write_text("")
     Path("blank.txt").write_text("\n\n\n")
+    Path("one.png").write_bytes(b"\x89PNG")
     before = {file.name for file in here.iterdir()}
     names = {"RUN": home / "run", "TABLE": home / "table.csv"}
     assert words in error(*[names.get(token, token) for token in tokens])

@@ -10,7 +10,7 @@ import pytest
 from command_line import shell
 
 from sasgp import cli, estimators
-from sasgp.cli import fit_options
+from sasgp.cli import arguments, fit_options
 
 
 @pytest.mark.parametrize("tokens", [["--help"], ["fit", "--help"], ["--version"], []])
@@ -55,6 +55,24 @@ def test_sasgp_alone_says_where_to_start(sasgp):
     ):
         assert command in out
     assert "sasgp --help" in out
+    assert max(map(len, out.splitlines())) < 80
+
+
+def test_commands_are_listed_by_what_they_are_for(sasgp, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = sasgp("--help").splitlines()
+    listed = [line.split()[1] for line in lines if line.startswith("│ ") and line[2] not in " -"]
+    assert listed == [name for commands in arguments.PANELS.values() for name in commands]
+    assert listed[0] == "fit"
+
+
+@pytest.mark.parametrize("name", [name for commands in arguments.PANELS.values() for name in commands])
+def test_help_shows_what_is_typed_after_a_command(sasgp, name):
+    words = sasgp(name, "--help").splitlines()[0].removeprefix(f"Usage: sasgp {name} ").split()
+    found = cli.app[name].assemble_argument_collection()
+    places = [argument.name for argument in found if argument.name[0] not in "-*"]
+    assert [word.strip("[]") for word in words[: len(places)]] == [place.upper() for place in places]
+    assert ("--out" in words) == (name == "fit" or any(a.name == "--out" and a.required for a in found))
 
 
 def test_every_option_of_fit_is_in_a_group_and_those_of_one_model_in_its_own():

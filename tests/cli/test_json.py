@@ -130,7 +130,7 @@ def test_info_of_a_file_with_a_class_of_the_user(here, sasgp):
 @pytest.mark.parametrize(
     ("tokens", "words"),
     [
-        (["nowhere"], "nowhere does not exist"),
+        (["nowhere"], "There is no nowhere"),
         (["x.csv"], "x.csv is not a model file that sasgp wrote"),
         (["."], "has no model.safetensors"),
         (["damaged"], "is not the JSON that `sasgp fit` wrote"),

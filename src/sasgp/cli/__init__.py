@@ -52,7 +52,7 @@ from sasgp.cli import (  # noqa: F401
     score,
     update,
 )
-from sasgp.cli.arguments import LINE, TEXT, app
+from sasgp.cli.arguments import LINE, OTHER, TEXT, app
 from sasgp.cli.fit_options import DEFAULTS
 from sasgp.cli.messages import in_options
 from sasgp.cli.printing import as_json, printing
@@ -61,17 +61,22 @@ from sasgp.errors import InputError
 from sasgp.models.settings import Settings
 
 app.register_install_completion_command(
-    help="Let the shell complete commands and options: bash, zsh or fish. --shell names one, --output another file."
+    help="Let the shell complete commands and options: bash, zsh or fish. --shell names one, --output another file.",
+    group=OTHER,
 )
 
 NARROW = 40  # columns of a terminal
-START = """sasgp trains Gaussian-process decoders: maps of data, with a way back and honest uncertainty. Start with
+# At most 79 columns, so that no terminal breaks its lines
+START = """sasgp trains Gaussian-process decoders: maps of your data, with a way back from
+the map to the data and honest uncertainty. Start with
 
-  sasgp fit digits --out runs/digits              train on a data set that comes with sasgp; seconds
-  sasgp explore runs/digits --open                look around in the latent space
-  sasgp fit table.csv --out runs/table            the same with your own table, array or folder of images
+  sasgp fit digits --out runs/digits      train on handwritten digits; seconds
+  sasgp explore runs/digits --open        look around in the latent space
+  sasgp fit table.csv --out runs/table    your own table, array or image folder
 
-`sasgp --help` lists all commands, `sasgp fit --help` the options of one, and `sasgp info RUN` says what a run holds.
+sasgp --help        all commands
+sasgp fit --help    the options of one command
+sasgp info RUN      what a run holds
 """
 
 __all__ = ["DEFAULTS", "Settings", "app", "main"]

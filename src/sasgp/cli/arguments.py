@@ -1,10 +1,10 @@
 """The application that the commands are registered with, and the arguments that several of them take."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from cyclopts import App, ArgumentCollection, CoercionError, Group, Parameter
 
@@ -35,13 +35,38 @@ __all__ = [
     "app",
     "check_labels",
     "check_seed",
+    "command",
 ]
 
 LINE: list[str] = []  # what was typed after `sasgp`
 DPI = 150
 WHOLE = re.compile(r"[+-]?[0-9][0-9_]*(\.0*)?")
 
-# The panels of the help, in this order. What a command reads and what it does come before them
+# The panels of `sasgp --help` and their commands, in this order, each with what is typed after it
+PANELS = {
+    Group("Train a model, and look at it", sort_key=0): {
+        "fit": "DATA --out RUN",
+        "explore": "RUN",
+        "plot": "RUN --out FOLDER",
+        "info": "RUN",
+    },
+    Group("Use it", sort_key=1): {
+        "embed": "RUN DATA --out FILE",
+        "decode": "RUN LATENTS --out FILE",
+        "sample": "RUN --out FILE",
+        "score": "RUN DATA",
+        "impute": "RUN DATA --out FILE",
+        "update": "RUN DATA",
+    },
+    Group("Measure it", sort_key=2): {"evaluate": "RUN DATA", "evidence": "RUN [DATA]"},
+    Group("Predict a column, after fit --target", sort_key=3): {
+        "predict": "RUN DATA --out FILE",
+        "explain": "RUN DATA",
+    },
+}
+OTHER = Group("Other", sort_key=len(PANELS))
+
+# The panels of a command's own help, in this order. What a command reads and what it does come before them
 DATA, MODEL = Group("Data", sort_key=10), Group("Model", sort_key=11)
 TRAINING, OUTPUT = Group("Training", sort_key=12), Group("Output", sort_key=20)
 
@@ -87,11 +112,27 @@ app = App(
     name="sasgp",
     version=__version__,
     version_flags=["--version"],
+    group_parameters=Group("Options", sort_key=1),
     suppress_keyboard_interrupt=False,
     config=(read_config, _check_numbers),
     help="Train Gaussian-process decoders, and use them to embed, decode, generate and evaluate data. Each command "
     "explains itself with --help.",
 )
+for flag in ("--help", "--version"):
+    app[flag].group = (OTHER,)
+app["--help"].help, app["--version"].help = "Show this text. Each command has its own.", "Show the version."
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def command(function: Command) -> Command:
+    """Register a function as the command of its name, in its panel of the help."""
+    name = function.__name__
+    panel, commands = next((panel, commands) for panel, commands in PANELS.items() if name in commands)
+    usage = f"Usage: sasgp {name} {commands[name]} [OPTIONS]"
+    app.command(group=panel, sort_key=list(commands).index(name), usage=usage)(function)
+    return function
+
 
 if TYPE_CHECKING:
     FileName = str
@@ -105,7 +146,7 @@ Data = Annotated[
         "folder of images."
     ),
 ]
-Model = Annotated[Path, Parameter(help="The folder of a run, or a .safetensors file.")]
+Model = Annotated[Path, Parameter(name="RUN", help="The folder of a run, or a .safetensors file.")]
 Labels = Annotated[
     FileName | None,
     Parameter(
@@ -121,6 +162,7 @@ Metadata = Annotated[
         group=DATA,
         consume_multiple=True,
         negative=(),
+        show_default=False,
         help="What else is known about the rows, for the page: columns of the data that are not trained on, or tables "
         "with one line per row, such as about.csv. The page shows, finds and colours by them.",
     ),

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sasgp.cli.arguments import TEXT, EscapeFormulas, Flag, Model, Out, Printed, app
+from sasgp.cli.arguments import TEXT, EscapeFormulas, Flag, Model, Out, Printed, command
 from sasgp.cli.loading import feature_names, load_model
 from sasgp.cli.printing import Result, show
 from sasgp.cli.tables import decode_table
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["decode"]
 
 
-@app.command
+@command
 def decode(
     model: Model,
     latents: Path,

@@ -1,6 +1,6 @@
 """`sasgp embed`: from data to latents."""
 
-from sasgp.cli.arguments import TEXT, Data, EscapeFormulas, Labels, Model, Out, Printed, Refine, app
+from sasgp.cli.arguments import TEXT, Data, EscapeFormulas, Labels, Model, Out, Printed, Refine, command
 from sasgp.cli.cells import check_cells, write_latents
 from sasgp.cli.loading import embedded, load_data, load_model
 from sasgp.cli.printing import Result, show
@@ -9,7 +9,7 @@ from sasgp.cli.together import together
 __all__ = ["embed"]
 
 
-@app.command
+@command
 def embed(
     model: Model,
     data: Data,

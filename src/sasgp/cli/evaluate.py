@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sasgp.cli.arguments import TEXT, Data, FileName, Flag, Labels, Model, Printed, Refine, app
+from sasgp.cli.arguments import TEXT, Data, FileName, Flag, Labels, Model, Printed, Refine, command
 from sasgp.cli.loading import load_data, load_model, rows_to_evaluate, training_rows
 from sasgp.cli.printing import THROUGH, Result, metric_lines, show
 from sasgp.cli.tables import show_by_column
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["evaluate"]
 
 
-@app.command
+@command
 def evaluate(
     model: Model,
     data: Data,

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sasgp.cli.arguments import TEXT, Data, Labels, Model, Printed, app, check_seed
+from sasgp.cli.arguments import TEXT, Data, Labels, Model, Printed, check_seed, command
 from sasgp.cli.loading import is_source, load_data, load_model, training_rows
 from sasgp.cli.pictures import save_figure
 from sasgp.cli.printing import Line, Result, show
@@ -19,7 +19,7 @@ __all__ = ["evidence"]
 N_ESTIMATES = 20  # by default
 
 
-@app.command
+@command
 def evidence(
     model: Model,
     data: Data | None = None,

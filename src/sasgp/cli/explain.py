@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sasgp.cli.arguments import TEXT, Data, Model, OptionalOut, Printed, app
+from sasgp.cli.arguments import TEXT, Data, Model, OptionalOut, Printed, command
 from sasgp.cli.fit_options import hint
 from sasgp.cli.loading import load_supervised
 from sasgp.cli.pictures import save_figure
@@ -20,7 +20,7 @@ __all__ = ["explain"]
 MOST = 6  # inputs that are shown if none is named
 
 
-@app.command
+@command
 def explain(
     model: Model,
     data: Data,

@@ -14,8 +14,8 @@ from sasgp.cli.arguments import (
     Open,
     OptionalOut,
     Printed,
-    app,
     check_labels,
+    command,
 )
 from sasgp.cli.loading import embedded, is_source, known_embedding, load_data, load_model
 from sasgp.cli.pictures import explorer_page, open_page
@@ -25,7 +25,7 @@ from sasgp.errors import InputError
 __all__ = ["explore"]
 
 
-@app.command
+@command
 def explore(
     model: Model,
     /,

@@ -20,8 +20,8 @@ from sasgp.cli.arguments import (
     Open,
     OptionalOut,
     Printed,
-    app,
     check_seed,
+    command,
 )
 from sasgp.cli.cells import held_out, knows_genes
 from sasgp.cli.fit_options import AS_FOUND, DEFAULTS, ModelName, Options, Request, TableOptions, Target
@@ -55,7 +55,7 @@ class Trained:
     info: dict[str, Any]
 
 
-@app.command
+@command
 def fit(
     data: Data | None = None,
     /,
@@ -123,7 +123,7 @@ def _run(request: Request, out: Path | None, resumed: bool, open_: bool) -> Resu
     from sasgp.data.files import real_path
 
     if request.data is None or out is None:
-        raise InputError("fit needs DATA and --out RUN, or --resume RUN. Try `sasgp fit --help`.")
+        raise InputError(_lacks(request.data, out))
     runs.check_inputs(out, request.data, request.labels, request.target)
     runs.check_outside(out, request.data)
     if not resumed and not rank_of_process():
@@ -139,6 +139,14 @@ def _run(request: Request, out: Path | None, resumed: bool, open_: bool) -> Resu
         _draw(trained.estimator, trained.embedding, trained.dataset, real_path(out))
     _show_pictures(out, open_)
     return _result(out)
+
+
+def _lacks(data: str | None, out: Path | None) -> str:
+    """What `fit` needs besides what was typed, with a line to type."""
+    if data is None:
+        return f"fit needs data: `sasgp fit DATA --out {out or 'RUN'}`. To continue a run, `sasgp fit --resume RUN`."
+    line = shlex.join(["sasgp", *LINE, "--out", f"runs/{Path(data).stem or 'run'}"])
+    return f"fit needs a folder to write to: `{line}`."
 
 
 def _result(out: Path) -> Result:

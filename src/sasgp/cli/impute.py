@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
-from sasgp.cli.arguments import TEXT, Data, EscapeFormulas, Flag, Model, Out, Printed, app
+from sasgp.cli.arguments import TEXT, Data, EscapeFormulas, Flag, Model, Out, Printed, command
 from sasgp.cli.loading import feature_names, load_data, load_model
 from sasgp.cli.printing import Result, show
 from sasgp.cli.tables import side_by_side, write_table
@@ -27,7 +27,7 @@ __all__ = ["impute"]
 INTERVAL = 0.9
 
 
-@app.command
+@command
 def impute(
     model: Model,
     data: Data,

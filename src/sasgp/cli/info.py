@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from sasgp.cli.arguments import OUTPUT, TEXT, Flag, Printed, app
+from sasgp.cli.arguments import OUTPUT, TEXT, Flag, Printed, command
 from sasgp.cli.config import as_toml
 from sasgp.cli.fit_options import chosen
 from sasgp.cli.loading import SUPERVISED
@@ -24,10 +24,12 @@ __all__ = ["info"]
 
 MOST = 60  # columns that are listed; JSON has all
 CHECKPOINT = b"sasgp checkpoint "  # what such a file starts with
-Target = Annotated[Path, Parameter(help="The folder of a run, finished or not, a .safetensors file or a checkpoint.")]
+Target = Annotated[
+    Path, Parameter(name="RUN", help="The folder of a run, finished or not, a .safetensors file or a checkpoint.")
+]
 
 
-@app.command
+@command
 def info(
     model: Target,
     /,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from sasgp.cli.arguments import DATA, TEXT, FileName, Flag, Labels, Model, Out, Printed, app, check_labels
+from sasgp.cli.arguments import DATA, TEXT, FileName, Flag, Labels, Model, Out, Printed, check_labels, command
 from sasgp.cli.loading import (
     feature_names,
     has_target,
@@ -29,7 +29,7 @@ SHOWN_ROWS = 12  # in the picture of reconstructions
 IMAGES = (".png", ".jpg", ".jpeg", ".svg", ".pdf", ".gif", ".webp")  # suffixes of figures
 
 
-@app.command
+@command
 def plot(
     model: Model,
     /,

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sasgp.cli.arguments import TEXT, Data, EscapeFormulas, Model, Out, Printed, app
+from sasgp.cli.arguments import TEXT, Data, EscapeFormulas, Model, Out, Printed, command
 from sasgp.cli.loading import load_supervised
 from sasgp.cli.predictions import INTERVAL, Predictor, quality_lines
 from sasgp.cli.printing import Result, show
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["predict"]
 
 
-@app.command
+@command
 def predict(
     model: Model,
     data: Data,

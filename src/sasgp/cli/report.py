@@ -97,7 +97,7 @@ def summary(info: dict[str, Any], dataset: "Dataset", run: Path) -> list[Section
     return [
         (f"Trained {training['model']} on {data['name']}", _training(data, training, dataset)),
         (f"On {which}, {THROUGH}", metric_lines(brief, notes)),
-        ("Wrote", _files(run)),
+        ("Wrote", _files(run, data["rows"], training["support_size"])),
     ]
 
 
@@ -153,11 +153,14 @@ def _labels(asked: str | None, dataset: "Dataset") -> list[Line]:
     return [("labels", dataset.labels, note)]
 
 
-def _files(run: Path) -> list[Line]:
+def _files(run: Path, rows: int, positions: int | None) -> list[Line]:
     from sasgp.cli import runs
+    from sasgp.estimators.all_rows import FEW_ROWS
 
+    computable = positions is not None and (rows <= FEW_ROWS or positions >= rows)  # docs/model-files.md
+    reveals = "; rows of the data can be computed from it" if computable else ", without rows of the data"
     about = {
-        runs.MODEL: "the trained model, without rows of the data",
+        runs.MODEL: f"the trained model{reveals}",
         runs.EMBEDDING: "the latents, one line per row",
         runs.HISTORY: "the course of training, one line per epoch",
         runs.INFO: "data, command, versions and these numbers",

@@ -20,6 +20,7 @@ With --target there are no latents. In the place of embedding.csv and of the las
 | partial_dependence.png, relevance.csv | what `sasgp explain` adds |
 """
 
+import difflib
 import errno
 import json
 import os
@@ -360,13 +361,18 @@ def _check_info(info: Any) -> None:
 def find(path: Path) -> RunFolder:
     """The run in a folder, or a model on its own."""
     path = at_home(path)
+    if not path.exists():
+        there = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+        near = difflib.get_close_matches(path.name, there, 1)
+        hint = f"Did you mean {path.parent / near[0]}?" if near else "Name the --out of a finished `sasgp fit`."
+        raise InputError(f"RUN must be the folder of a run, or a .safetensors file. There is no {path}. {hint}")
     if not path.is_dir():
         return RunFolder(path)  # if something is wrong with the file, reading it will say so
     unfinished.complete(real_path(path))
     if not (path / MODEL).is_file():
         unfinished.check_finished(path)
         raise InputError(
-            f"MODEL must be the folder of a run, or a .safetensors file. The folder {path} has no {MODEL}. Name the "
+            f"RUN must be the folder of a run, or a .safetensors file. The folder {path} has no {MODEL}. Name the "
             "folder that was the --out of `sasgp fit`."
         )
     try:

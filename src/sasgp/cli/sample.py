@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sasgp.cli.arguments import TEXT, EscapeFormulas, Model, Out, Printed, app
+from sasgp.cli.arguments import TEXT, EscapeFormulas, Model, Out, Printed, command
 from sasgp.cli.loading import feature_names, load_model
 from sasgp.cli.pictures import save_figure
 from sasgp.cli.printing import Result, show
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["sample"]
 
 
-@app.command
+@command
 def sample(
     model: Model,
     /,

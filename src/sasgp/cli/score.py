@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sasgp.cli.arguments import TEXT, Data, EscapeFormulas, Labels, Model, OptionalOut, Printed, app
+from sasgp.cli.arguments import TEXT, Data, EscapeFormulas, Labels, Model, OptionalOut, Printed, command
 from sasgp.cli.loading import feature_names, load_data, load_model, training_rows
 from sasgp.cli.printing import Result, show
 from sasgp.cli.together import Processes, together
@@ -22,7 +22,7 @@ N_COLUMNS = 3  # columns that are named for a row
 NOTABLE = 2.0  # nats by which a column must be less probable than usual to be named
 
 
-@app.command
+@command
 def score(
     model: Model,
     data: Data,

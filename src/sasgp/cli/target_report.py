@@ -115,7 +115,7 @@ def _training(data: dict[str, Any], training: dict[str, Any]) -> list[Line]:
         lines.append(("target", "mapped", "through a monotone map; --target-map plain does without"))
     if training["relevance"]:
         top = sorted(training["relevance"].items(), key=lambda one: -one[1])[:MOST_INPUTS]
-        lines.append(("relevance", ", ".join(name for name, _ in top), "the inputs that matter most, in this order"))
+        lines.append(("relevance", "", f"{', '.join(name for name, _ in top)}: what matters most comes first"))
     return lines
 
 

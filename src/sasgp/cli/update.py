@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sasgp.cli.arguments import LINE, TEXT, Data, Labels, Model, Printed, app
+from sasgp.cli.arguments import LINE, TEXT, Data, Labels, Model, Printed, command
 from sasgp.cli.loading import has_target, is_source, known_embedding, load_data, load_model
 from sasgp.cli.pictures import draw_latent, explorer_page
 from sasgp.cli.printing import Line, Result, show
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["update"]
 
 
-@app.command
+@command
 def update(model: Model, data: Data, /, *, labels: Labels = None, printed: Printed = TEXT) -> Result:
     """Condition the model of a run also on new rows, without training again.
 

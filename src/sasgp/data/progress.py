@@ -102,6 +102,7 @@ def _in_terminal(description: str, total: int | None) -> Iterator[Update]:
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task(description, total=total, note="")
         yield lambda completed, note="": progress.update(task, completed=completed, note=note)
+        progress.live.transient = not progress.tasks[0].fields["note"]  # what is over and has nothing to say, goes
 
 
 # ---------------------------------------------------------------------------------------------------- lines of a log

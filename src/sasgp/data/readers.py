@@ -367,6 +367,8 @@ def _check_file(path: Path, suffixes: tuple[str, ...], names: tuple[str, ...] = 
         if names and not path.suffix:
             raise InputError(f"there is no data set or file '{path}'.{hint} Data sets: {', '.join(names)}.")
         raise InputError(f"there is no file '{path}'.{hint or ' Check the path.'}")
+    if names and path.suffix.lower() in IMAGE_SUFFIXES:
+        raise InputError(f"{path} is a single image. Name a folder of images, which may hold just this one.")
     if table_suffix(path) not in suffixes:
         raise InputError(f"{path} has an unknown type. Convert it to {known}.")
     if not path.stat().st_size:
