@@ -87,7 +87,7 @@ class Imputation(Decoding):
         if self.columns_ is not None:
             return self._impute_table(X, return_std, n_samples, return_interval, refine, random_state)
         array = check_rows(self, X, reset=False)
-        X = np.array(array[:], dtype=np.result_type(array.dtype, self.dtype))
+        X = np.array(array[:], dtype=np.result_type(array.dtype, self.dtype_))
         seed = self.seed_ if random_state is None else seed_of(random_state)
         std = np.zeros_like(X) if return_std else None
         n_draws = INTERVAL_DRAWS if return_interval is not None else n_samples

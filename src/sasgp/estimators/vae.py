@@ -34,7 +34,7 @@ class VAE(NetworkSettings, LatentEstimator):
 
     Attributes
     ----------
-    embedding_, history_, n_components_, batch_size_, encoder_noise_, precision_, model_
+    embedding_, history_, n_components_, batch_size_, encoder_noise_, precision_, dtype_, model_
         As for :class:`SASGP`.
     output_ : str
         The last layer that was used.

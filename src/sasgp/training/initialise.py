@@ -37,9 +37,10 @@ from sasgp.training.fit_encoder import (
 )
 from sasgp.training.loop import generator, train
 
-__all__ = ["Start", "initialise", "settle"]
+__all__ = ["LEAST_VARIANCE", "Start", "initialise", "settle"]
 
 SETTLE_STEPS = 200  # to fit kernel and noise to a layout
+LEAST_VARIANCE = {torch.float32: 1e-30, torch.float64: 1e-70}  # noise and gradients are far smaller
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def first_noise(n_features: int, n_components: int) -> float:
 
 def check_size(variance: float, dtype: torch.dtype) -> None:
     """Raise InputError if the variance of a typical feature is too small for its parts to be numbers of `dtype`."""
-    if variance < (1e-30 if dtype == torch.float32 else 1e-70):  # noise and gradients are far smaller than the variance
+    if variance < LEAST_VARIANCE[dtype]:
         name = str(dtype).removeprefix("torch.")
         other = ", or use dtype='float64'" if dtype == torch.float32 else ""
         raise InputError(
@@ -190,7 +191,8 @@ def make_layout(rows: ArrayRows, units: Tensor, start: Start) -> Layout:
         chosen = subset_to_lay_out(rows, start)
         X = take_rows(rows.array, among if chosen is None else among[chosen.numpy()])
         X = X.astype(str(rows.dtype).removeprefix("torch."))
-        X = X / units.numpy(force=True) if units.ndim else X
+        # Programs for layouts compute squares in float32
+        X = X / units.numpy(force=True) if units.ndim or not 1e-8 < float(units) < 1e8 else X
         X = _completed(X) if np.isnan(X).any() else X
         name = start.init if isinstance(start.init, str) else type(start.init).__name__
         with progress_bar(f"layout of {len(X)} rows ({name})", None, show=start.verbose):
