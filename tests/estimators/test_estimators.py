@@ -28,6 +28,7 @@ from sasgp.estimators.sas import even_batch
 from sasgp.gp.row_sums import condition
 from sasgp.metrics import knn_accuracy, rmse
 from sasgp.models.base import blurred
+from sasgp.models.sas import SASModel
 from sasgp.training import fit_encoder
 from sasgp.training.loop import generator
 
@@ -554,6 +555,14 @@ def test_squares_that_do_not_fit_into_float32_are_computed_in_float64(X, scale, 
         assert mean.dtype == std.dtype == np.float64
         np.testing.assert_allclose(std / scale, plain.predict(plain.embedding_, return_std=True)[1], rtol=1e-3)
         np.testing.assert_array_equal(one.transform(scale * (X - X.mean(0))), model.embedding_)
+
+
+def test_a_history_with_numbers_that_json_has_not_can_be_saved(X, tmp_path, monkeypatch):
+    monkeypatch.setattr(SASModel, "monitor", lambda self: {"noise": np.inf, "other": np.nan, "third": 1.0})
+    model = SASGP(max_epochs=1, random_state=0).fit(X)
+    model.save(tmp_path / "model.safetensors")
+    (record,) = SASGP.load(tmp_path / "model.safetensors").history_
+    assert (record["noise"], record["other"], record["third"]) == (None, None, 1.0)
 
 
 def test_whole_numbers_may_be_too_large_for_float32(X):

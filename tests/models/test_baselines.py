@@ -253,6 +253,17 @@ def test_the_posterior_has_the_jitter_of_training(X):
     assert_close(model.posterior().predict(Z)[0], Phi @ model.M, 1e-3)
 
 
+def test_the_jitter_of_training_is_in_units_of_the_kernel():
+    # k → s k, so that φ → √s φ; jitter that is not relative would be most of a kernel of amplitude 1e-6
+    Z = normal(N, Q, dtype=torch.float32)
+    model = inducing(4, dtype=torch.float32, latents=Z)
+    found = []
+    for amplitude in (1.0, 2.0**-20):
+        model.kernel.outputscale = amplitude
+        found.append(model._features(Z)[0] / amplitude**0.5)
+    assert_close(found[1], found[0], 1e-5)
+
+
 @pytest.mark.parametrize(("steps", "rho"), [(0, 1.0), (1, 1 / 2), (9, 1 / 10), (1000, 0.05)])
 def test_natural_steps_go_a_smaller_share_of_the_way_until_a_twentieth(X, steps, rho):
     # S⁻¹ ← (1−ρ) S⁻¹ + ρ (I + w ΦᵀΦ), from S = I, with ρ = max(B/N, 1/20, 1/(1 + steps))
