@@ -333,6 +333,15 @@ def test_the_elbo_against_torch_distributions(dtype, output, spread):
         assert_close(c, [0.2], dtype=dtype)
 
 
+@pytest.mark.parametrize("size", [0.7, -7.0])
+def test_rows_that_are_all_equal_are_decoded_exactly(size):
+    X = np.full((30, 4), size, np.float32)
+    model = VAE(max_epochs=20, random_state=0).fit(X)
+    mean, std = model.predict(model.transform(X), return_std=True)
+    np.testing.assert_array_equal(mean, X)
+    assert (std > 0).all()
+
+
 def test_the_decoders_network_is_the_papers():
     decoder = Perceptron(7, Q, output="linear", spread="head")
     decoder.start_from(torch.zeros(7), 1.0, 1.0, torch.ones(7), torch.Generator())

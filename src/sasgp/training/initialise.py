@@ -88,7 +88,8 @@ class Measured:
     """Properties of the data, measured before training."""
 
     centre: Tensor  # [D]
-    variance: float  # of a typical feature
+    variance: float  # of a typical feature, or 1 if all rows are equal
+    deviation: float  # of a typical feature, also if it is 0
     scales: Tensor  # [2, D]: the smallest scale of each feature and its initial scale, in units of √variance
     units: Tensor  # the encoder divides rows by these: [] or [D]
     noise: float  # the initial σ²
@@ -120,7 +121,8 @@ def initialise(model: LatentModel, rows: ArrayRows, start: Start) -> None:
 def measure(rows: ArrayRows, start: Start) -> Measured:
     """Mean, variance and scales of the data, in one pass."""
     mean, variances, ranges = moments(rows.array)
-    variance = float(variances.mean()) or 1.0  # constant data have no scale
+    spread = float(variances.mean())
+    variance = spread or 1.0  # constant data have no scale
     check_size(variance, rows.dtype)
     scales = first_scales(torch.as_tensor(variances / variance), torch.as_tensor(ranges / variance**0.5))
     units = variance**0.5 * (scales[1] if start.by_feature else torch.ones(()))
@@ -128,6 +130,7 @@ def measure(rows: ArrayRows, start: Start) -> Measured:
     return Measured(
         centre=torch.as_tensor(mean, dtype=rows.dtype, device=rows.device),
         variance=variance,
+        deviation=spread**0.5,
         scales=scales,
         units=units.to(rows.device, rows.dtype),
         noise=first_noise(len(mean), start.n_components) * variance,
@@ -227,6 +230,7 @@ def start_decoder(model: LatentModel, rows: ArrayRows, measured: Measured, start
         least = measured.variance**0.5 * measured.scales[0]
         draw = generator(start.seed, "decoder")
         model.decoder.start_from(measured.centre, measured.variance, measured.noise, least.to(measured.centre), draw)
+        model.decoder.unit.fill_(measured.deviation)  # rows that are all equal are decoded exactly
         latents = torch.randn(model.prior_draws.shape, generator=generator(start.seed, "anchors"), dtype=rows.dtype)
         model.prior_draws.copy_(latents)
         return
