@@ -184,7 +184,6 @@ REASONS: dict[tuple[str, str], str] = {
     ("gp/row_density.py", "c_f > 0 → (c_f >= 0)"): "differs only where a variance is exactly 0, at the kink of a clamp",
     ("gp/refine.py", "step < steps → (step <= steps)"): "no gradients are recorded in the last step in any case",
     ("gp/masked_factor.py", "1 → 2"): "the work of a factor whose progress nobody asks for",
-    ("gp/masked_factor.py", "min → max"): "room for more rows than there are stays empty",
     ("models/base.py", f"{HIDES} < 256 * share - 128 → ({HIDES} <= 256 * share - 128)"): (
         "differs only where a share that is drawn from an interval is exactly one of 128 numbers"
     ),
