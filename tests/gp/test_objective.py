@@ -357,7 +357,7 @@ def test_variance_never_falls_below_the_noise():
 
 @pytest.mark.parametrize("D", [6, 200], ids=["from U", "from the Gram matrix"])
 def test_no_error_is_negative_if_it_is_a_difference(rng, D):
-    # x = V U, which has no residual, in 100 rows, so that e is rounding; one row has one, or e would be a sum of squares
+    # x = V U, without a residual, in 100 rows, so that e is rounding; one row has one, or e would be a sum of squares
     X_A, V = torch.randn(4, D, generator=rng), torch.randn(101, 4, generator=rng)
     X = torch.cat([X_A, V @ X_A])
     X[-1] += 10 * torch.randn(D, generator=rng)

@@ -99,7 +99,7 @@ def _like_pixels(rows: ArrayRows) -> bool:
     """Whether all values are from 0 to 1, in rows that differ: equal ones are decoded exactly without a sigmoid."""
     first, differ = rows.gather(torch.zeros(1, dtype=torch.int64)), False
     for X in rows.blocks(ENCODE_ROWS):
-        differ = differ or bool((X != first).any())
+        differ = differ or bool((first != X).any())
         X = X.nan_to_num(0.5)  # a missing value is in any interval
         if X.min() < 0 or X.max() > 1:
             return False
