@@ -21,7 +21,7 @@ from sasgp.gp import factor as factors
 from sasgp.gp.evidence import corrected_estimate, sas_evidence_estimate, strata_of
 from sasgp.gp.factor import GP, Factor
 from sasgp.gp.linalg import NotPositiveDefiniteError
-from sasgp.gp.masked_factor import MaskedGP, factor_of
+from sasgp.gp.masked_factor import MaskedFactor, MaskedGP
 from sasgp.training import fit_encoder
 
 NOISE, AMPLITUDE, LENGTHSCALE = 0.3, 1.7, 0.8
@@ -81,7 +81,7 @@ def test_each_pattern_has_room_for_its_own_rows_alone():
     rows = torch.from_numpy(X[:, :3]).where(seen, torch.nan)
     masked = MaskedGP(gp.kernel, NOISE, gp.Z, lambda index: rows[index], 3, seen=seen, offsets=torch.zeros(3).double())
     for capacity in (3, 7, 12):
-        room = {int(there.sum()): len(one.U) for one, there in factor_of(masked, capacity).factors}
+        room = {int(there.sum()): len(one.U) for one, there in MaskedFactor(masked, capacity).factors}
         assert room == {5: min(capacity, 5), 12: capacity}
 
 
