@@ -85,6 +85,16 @@ def test_each_pattern_has_room_for_its_own_rows_alone():
         assert room == {5: min(capacity, 5), 12: capacity}
 
 
+def test_a_factor_that_is_a_byte_too_large_is_refused(monkeypatch):
+    gp, _, _ = problem(20)
+    need = factors.memory_needed(gp, 20)
+    monkeypatch.setattr(factors, "memory_available", lambda device: need)
+    factors.check_memory(gp, 20)
+    monkeypatch.setattr(factors, "memory_available", lambda device: need - 1)
+    with pytest.raises(InputError, match="A factor of 20 rows in float64 needs"):
+        factors.check_memory(gp, 20)
+
+
 def test_exact_agrees_with_scikit_learn():
     gp, X, _ = problem(150)
     regressor = GaussianProcessRegressor(ConstantKernel(AMPLITUDE) * RBF(LENGTHSCALE), alpha=NOISE, optimizer=None).fit(
