@@ -1,4 +1,4 @@
-"""Wild data in float32: a fit without NaN that is no worse than the mean, or one sentence before training starts.
+"""Wild data with dtype="float32": a fit without NaN that is no worse than the mean.
 
 `pytest --seeds 20 tests/fuzz/test_wild_data.py` runs 20 seeds of each estimator on all data. Otherwise a few pairs run.
 """
@@ -77,10 +77,6 @@ def test_wild_data(name, wild, seed):
     X = WILD[wild](draw)
     components = 3 if wild == "fewer features than latents" else 2
     model = ESTIMATORS[name](n_components=components, random_state=seed, dtype="float32")
-    if wild in ("1e30", "1e-30"):
-        with pytest.raises(InputError, match=r"[Rr]escale"):
-            model.fit(X)
-        return
     mean, std = model.fit(X).predict(model.embedding_, return_std=True)
     found = [model.embedding_, mean, std, model.transform(X), model.score_samples(X), model.sample(3, random_state=0)]
     assert all(np.isfinite(numbers).all() for numbers in found)
@@ -117,6 +113,7 @@ def imputation(X, seed):
 
 FEW_OTHERS = (
     ("SASGPRegressor", "one outlier"),
+    ("SASGPRegressor", "1e30"),
     ("SASGPClassifier", "1e-30"),
     ("SASGPImputer", "1e30"),
     ("SASGPImputer", "heavy tails"),
@@ -126,10 +123,9 @@ OTHERS = {"SASGPRegressor": regression, "SASGPClassifier": classification, "SASG
 
 def test_wild_data_for_predictions(name, wild, seed):
     X = WILD[wild](np.random.default_rng(generator(wild, seed).randrange(2**32)))
-    refused = {"SASGPRegressor": ("1e30", "all rows equal"), "SASGPClassifier": ("1e30",), "SASGPImputer": ()}[name]
-    if wild in refused:
-        with pytest.raises(InputError, match=r"[Rr]escale|must vary"):
-            OTHERS[name](X, seed)
+    if (name, wild) == ("SASGPRegressor", "all rows equal"):  # nothing to learn
+        with pytest.raises(InputError, match="must vary"):
+            regression(X, seed)
         return
     found, error, limit = OTHERS[name](X, seed)
     assert all(np.isfinite(numbers).all() for numbers in found)

@@ -21,7 +21,7 @@ from sasgp.gp import factor as factors
 from sasgp.gp.evidence import corrected_estimate, sas_evidence_estimate, strata_of
 from sasgp.gp.factor import GP, Factor
 from sasgp.gp.linalg import NotPositiveDefiniteError
-from sasgp.gp.masked_factor import MaskedGP
+from sasgp.gp.masked_factor import MaskedFactor, MaskedGP
 from sasgp.training import fit_encoder
 
 NOISE, AMPLITUDE, LENGTHSCALE = 0.3, 1.7, 0.8
@@ -72,6 +72,27 @@ def test_exact_with_missing_values_is_the_sum_over_features_of_what_they_have():
     parts = [oracles.log_marginal(X[seen[:, d]][:, [d]], K[np.ix_(seen[:, d], seen[:, d])], NOISE) for d in range(3)]
     assert_close(found.mean, sum(parts))
     assert (found.standard_error, found.n_estimates, found.n_jittered) == (0, 1, 0)
+
+
+def test_each_pattern_has_room_for_its_own_rows_alone():
+    gp, X, _ = problem(12)
+    seen = torch.ones(12, 3, dtype=torch.bool)
+    seen[5:, 1] = False  # five rows have feature 1, and all have the others
+    rows = torch.from_numpy(X[:, :3]).where(seen, torch.nan)
+    masked = MaskedGP(gp.kernel, NOISE, gp.Z, lambda index: rows[index], 3, seen=seen, offsets=torch.zeros(3).double())
+    for capacity in (3, 7, 12):
+        room = {int(there.sum()): len(one.U) for one, there in MaskedFactor(masked, capacity).factors}
+        assert room == {5: min(capacity, 5), 12: capacity}
+
+
+def test_a_factor_that_is_a_byte_too_large_is_refused(monkeypatch):
+    gp, _, _ = problem(20)
+    need = factors.memory_needed(gp, 20)
+    monkeypatch.setattr(factors, "memory_available", lambda device: need)
+    factors.check_memory(gp, 20)
+    monkeypatch.setattr(factors, "memory_available", lambda device: need - 1)
+    with pytest.raises(InputError, match="A factor of 20 rows in float64 needs"):
+        factors.check_memory(gp, 20)
 
 
 def test_exact_agrees_with_scikit_learn():

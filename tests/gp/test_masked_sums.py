@@ -147,6 +147,18 @@ def test_filled_in_values_leave_the_means_exact(rows, monkeypatch):
     assert_close(condition(kernel(), NOISE, Z, filled, torch.zeros(D, dtype=DOUBLE)).predict(Z)[0], mean, 1e-6)
 
 
+def test_what_is_seen_is_a_sum_over_observed_values(rows):
+    X, Z = rows
+    sums, alone = FilledSums(kernel(), Z[:9], D), PatternSums(kernel(), Z[:9], D)
+    alone.separate()
+    for part in (slice(0, 11), slice(11, N)):
+        sums.add(X[part], Z[part])
+    alone.add(X, Z)  # the same sums for each feature
+    assert_close(sums.S_seen, alone.S.mean(0))
+    assert_close(sums.n_seen, alone.n_g.sum())
+    assert_close(sums.t_seen, alone.t_g.sum())
+
+
 def test_the_density_of_a_row_is_that_of_its_observed_values(rows, rng):
     X, Z = rows
     at = torch.randn(N, Q, generator=rng, dtype=DOUBLE)

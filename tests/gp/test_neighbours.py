@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from oracles import assert_close
 
 from sasgp.gp import neighbours
 from sasgp.gp.neighbours import Neighbours
@@ -65,6 +66,23 @@ def test_more_neighbours_than_a_few_cells_hold(positions, queries):
     found = Neighbours(positions, UNITS).nearest(queries, 150)
     assert recall(found, by_sorting(positions, queries, 150)) > 0.999
     assert (found.diff(dim=1) > 0).all()
+
+
+def test_centres_are_those_of_lloyds_algorithm(rng, monkeypatch):
+    # Few rows for each centre, so that cells with one row and without any are among them
+    monkeypatch.setattr(neighbours, "LLOYD_ROWS", 2)
+    places = torch.randn(60, 2, generator=rng, dtype=torch.float64)
+    found = neighbours._k_means(places, 12)
+    sample = places[torch.randperm(60, generator=torch.Generator().manual_seed(0))[:24]]
+    centres, sizes = sample[:12].clone(), set()
+    for _ in range(neighbours.LLOYD_STEPS):
+        cell = torch.cdist(sample, centres).argmin(1)
+        for i in range(12):
+            sizes.add(int((cell == i).sum()))
+            if (cell == i).any():
+                centres[i] = sample[cell == i].mean(0)
+    assert 1 in sizes
+    assert_close(found, centres)
 
 
 @pytest.mark.usefixtures("small_cells")

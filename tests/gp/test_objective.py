@@ -355,6 +355,18 @@ def test_variance_never_falls_below_the_noise():
         assert torch.isfinite(log_p)
 
 
+@pytest.mark.parametrize("D", [6, 200], ids=["from U", "from the Gram matrix"])
+def test_no_error_is_negative_if_it_is_a_difference(rng, D):
+    # x = V U, without a residual, in 100 rows, so that e is rounding; one row has one, or e would be a sum of squares
+    X_A, V = torch.randn(4, D, generator=rng), torch.randn(101, 4, generator=rng)
+    X = torch.cat([X_A, V @ X_A])
+    X[-1] += 10 * torch.randn(D, generator=rng)
+    _, _, e = _without_residuals(X, V, torch.eye(4))
+    assert (e >= 0).all()
+    assert e[:-1].max() < 1e-4 * X.square().sum(1).max()
+    assert_close(e[-1], (X[-1] - V[-1] @ X_A).square().sum(), 1e-4)
+
+
 # ---- cost ----
 
 

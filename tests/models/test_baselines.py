@@ -253,6 +253,17 @@ def test_the_posterior_has_the_jitter_of_training(X):
     assert_close(model.posterior().predict(Z)[0], Phi @ model.M, 1e-3)
 
 
+def test_the_jitter_of_training_is_in_units_of_the_kernel():
+    # k → s k, so that φ → √s φ; jitter that is not relative would be most of a kernel of amplitude 1e-6
+    Z = normal(N, Q, dtype=torch.float32)
+    model = inducing(4, dtype=torch.float32, latents=Z)
+    found = []
+    for amplitude in (1.0, 2.0**-20):
+        model.kernel.outputscale = amplitude
+        found.append(model._features(Z)[0] / amplitude**0.5)
+    assert_close(found[1], found[0], 1e-5)
+
+
 @pytest.mark.parametrize(("steps", "rho"), [(0, 1.0), (1, 1 / 2), (9, 1 / 10), (1000, 0.05)])
 def test_natural_steps_go_a_smaller_share_of_the_way_until_a_twentieth(X, steps, rho):
     # S⁻¹ ← (1−ρ) S⁻¹ + ρ (I + w ΦᵀΦ), from S = I, with ρ = max(B/N, 1/20, 1/(1 + steps))
@@ -320,6 +331,15 @@ def test_the_elbo_against_torch_distributions(dtype, output, spread):
     # At the start all of the noise, about the mean
     if spread == "shared":
         assert_close(c, [0.2], dtype=dtype)
+
+
+@pytest.mark.parametrize("size", [0.7, -7.0])
+def test_rows_that_are_all_equal_are_decoded_exactly(size):
+    X = np.full((30, 4), size, np.float32)
+    model = VAE(max_epochs=20, random_state=0).fit(X)
+    mean, std = model.predict(model.transform(X), return_std=True)
+    np.testing.assert_array_equal(mean, X)
+    assert (std > 0).all()
 
 
 def test_the_decoders_network_is_the_papers():

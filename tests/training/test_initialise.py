@@ -49,7 +49,8 @@ def test_a_fitted_model_has_the_structure_that_its_settings_build(case, X, monke
 
 def test_a_network_has_no_numbers_until_it_gets_them(X):
     model = SASGP()
-    model.image_shape_, model.active_set_size_, model.encoder_noise_, model.noise_kind_ = None, 10, 1.0, "shared"
+    model.dtype_, model.image_shape_, model.noise_kind_ = "float32", None, "shared"
+    model.active_set_size_, model.encoder_noise_ = 10, 1.0
     weights = [value for name, value in build(model._model_settings(50), 16, 2).encoder.named_parameters()]
     assert weights
     assert not any(weight.any() for weight in weights)

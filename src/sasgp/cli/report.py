@@ -40,6 +40,7 @@ def run_info(
             "encoder_noise": estimator.encoder_noise_,
             "noise_kind": estimator.noise_kind_,
             "precision": estimator.precision_,
+            "dtype": estimator.dtype_,
             **outcome_of_training(estimator, seconds),
             "relevance": [round(float(share), 4) for share in getattr(estimator, "relevance_", ())],
         },

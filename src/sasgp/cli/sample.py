@@ -86,7 +86,7 @@ def _check_memory(estimator: "SASGP", n: int) -> None:
     from sasgp.data import memory
 
     D, Q = estimator.n_features_in_, estimator.n_components_
-    needed, free = n * (2 * D + Q) * np.dtype(estimator.dtype).itemsize, memory.available()  # in parts, and joined
+    needed, free = n * (2 * D + Q) * np.dtype(estimator.dtype_).itemsize, memory.available()  # in parts, and joined
     if needed > free:
         raise InputError(
             f"There is not enough memory for {n} rows of {D} features: they need {memory.amount(needed)}, and "

@@ -100,7 +100,7 @@ def _add(estimator: "SASGP", run: "RunFolder", source: str, dataset: "Dataset") 
     if is_source(run, source):
         raise InputError(f"{source} is what the run was trained on, {twice}")
     rows = check_rows(estimator, dataset.X, reset=False)
-    if [len(rows), sample_fingerprint(rows, estimator.dtype)] in estimator._data_parts:
+    if [len(rows), sample_fingerprint(rows, estimator.dtype_)] in estimator._data_parts:
         raise InputError(f"{source} has the rows of an earlier update of {run.folder or run.model}, {twice}")
     before = estimator.sums_
     estimator.update(dataset.X)

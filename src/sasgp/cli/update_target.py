@@ -117,7 +117,7 @@ def _mark(estimator: "SASGPRegressor | SASGPClassifier", X: Any, y: Any) -> str:
     from sasgp.training.fingerprint import sample_fingerprint
 
     rows = check_rows(estimator, X, reset=False)
-    return sample_fingerprint(rows, estimator.dtype) + hashlib.blake2b(y.tobytes(), digest_size=8).hexdigest()
+    return sample_fingerprint(rows, estimator.dtype_) + hashlib.blake2b(y.tobytes(), digest_size=8).hexdigest()
 
 
 def _write(

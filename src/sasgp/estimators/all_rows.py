@@ -256,7 +256,7 @@ class AllRows(EvidenceMethods):
         self._add_rows(sums, rows, Z, Alone())
         posterior = self._decoder_with(sums, residuals, rows, Z, Alone())
         missed = float((sums.t - self.sums_.t) / (sums.k - self.sums_.k))
-        parts = [*self._data_parts, [len(rows), sample_fingerprint(rows.array, self.dtype)]]
+        parts = [*self._data_parts, [len(rows), sample_fingerprint(rows.array, self.dtype_)]]
         model, embedding = self.model_, np.concatenate([self.embedding_, latents])
         if self._by_row:
             model = copy.deepcopy(model)

@@ -96,7 +96,7 @@ class LatentEstimator(
 
     def _precision_for(self, saved: Mapping[str, Any] | None, ranks: Ranks) -> Precision:
         """What `precision` means here. A run that goes on keeps what it began with, and several processes agree."""
-        if self.precision != "auto":
+        if self.precision != "auto" and self.dtype_ == self.dtype:
             return self.precision
         if saved is not None:
             return "mixed" if saved["fingerprint"].get("precision") == "mixed" else "float32"
@@ -254,7 +254,7 @@ class LatentEstimator(
             )
         with torch.no_grad():
             self.posterior_ = self._final_posterior(everything, ranks)
-        self._data_parts = [[len(array), sample_fingerprint(array, self.dtype)]]
+        self._data_parts = [[len(array), sample_fingerprint(array, self.dtype_)]]
 
     def _split(self, rows: ArrayRows) -> tuple[ArrayRows, ArrayRows]:
         """Rows to train on and rows held out for early stopping."""

@@ -121,7 +121,7 @@ class Decoding(Inference):
     def _decode_scores(self, Z: Any, return_std: bool, out: Any, decoder: Predictive) -> Any:
         """Mean and, if asked for, standard deviation at latents Z [M, Q], one of the decoder's blocks at a time."""
         latents = check_latents(self, Z)
-        shape, dtype = (len(latents), self.n_scores_), np.dtype(self.dtype)
+        shape, dtype = (len(latents), self.n_scores_), np.dtype(self.dtype_)
         with sinks(out, return_std, shape, dtype) as (mean, *std):
             for block in decoder.blocks(len(latents)):
                 if not return_std:

@@ -109,7 +109,7 @@ class Imputation(Decoding):
         out: Any,
     ) -> Any:
         """`impute` for a model of an array, some rows at a time."""
-        dtype, draw = np.result_type(array.dtype, self.dtype), generator(seed, "impute")
+        dtype, draw = np.result_type(array.dtype, self.dtype_), generator(seed, "impute")
         samples = np.empty((n_samples, *array.shape), dtype)
         ends = np.empty((0 if return_interval is None else 2, *array.shape), dtype)
         shown = progress_bar("missing values", len(array), show=self.verbose, brief=len(array) <= BRIEF)

@@ -36,6 +36,8 @@ class BayesianGPLVM(InducingSettings, GPEstimator):
     ----------
     embedding_, history_, kernel_, noise_, relevance_, n_components_, batch_size_, encoder_noise_, precision_, model_
         As for :class:`SASGP`.
+    dtype_ : str
+        The `dtype` used: "float64" if the squares of the data do not fit into float32.
     n_inducing_ : int
         Inducing points used; fewer than asked for if the data are few.
     posterior_ : Predictive

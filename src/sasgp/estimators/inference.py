@@ -111,6 +111,7 @@ class Inference(Settings, TransformerMixin):
     posterior_: Any
     embedding_: Array
     n_features_in_: int
+    dtype_: Literal["float32", "float64"]
     size_factor_: float | None
     seed_: int
     columns_: Columns | None
@@ -179,7 +180,7 @@ class Inference(Settings, TransformerMixin):
         self._check_bayesian("posterior_samples", True)
         check_count("n_samples", n_samples)
         rows, draw = self._rows(X), generator(seed_of(random_state), "posterior")
-        samples = np.empty((n_samples, len(rows), self.n_components_), self.dtype)
+        samples = np.empty((n_samples, len(rows), self.n_components_), self.dtype_)
         done = 0
         for _, Z, F in self._located(rows, ENCODE_ROWS, refine=refine, spread=True):
             assert F is not None
@@ -222,7 +223,7 @@ class Inference(Settings, TransformerMixin):
         seed = self.seed_ if random_state is None else seed_of(random_state)
         epsilon = normal_points(max(1, n_samples), self.n_components_, seed)
         steps = 4 if n_samples else 0  # the Gaussian must be near the maximum; more steps gain nothing
-        with Sink(out, (len(rows),), np.dtype(self.dtype)) as sink, torch.no_grad():
+        with Sink(out, (len(rows),), np.dtype(self.dtype_)) as sink, torch.no_grad():
             located = self._located(rows, posterior.block_size, refine=steps, spread=bool(n_samples), anywhere=True)
             for X_block, Z, F in located:
                 of_block = density(len(X_block))
@@ -341,7 +342,7 @@ class Inference(Settings, TransformerMixin):
     ) -> Any:
         """Latents [N, Q] of rows, or of a part of them, and their standard deviations if asked for."""
         shape = (len(range(len(rows))[part]), self.n_components_)
-        with sinks(out, return_std, shape, np.dtype(self.dtype)) as (mean, *std):
+        with sinks(out, return_std, shape, np.dtype(self.dtype_)) as (mean, *std):
             for _, Z, F in self._located(rows, ENCODE_ROWS, part=part, known=known, refine=refine, spread=return_std):
                 mean.add(Z.numpy(force=True))
                 if F is not None:
@@ -355,7 +356,7 @@ class Inference(Settings, TransformerMixin):
             ranks,
             lambda part: self._encode(rows, part, known=True),
             shape,
-            self.dtype,
+            self.dtype_,
             block=ENCODE_ROWS,
             show=self.verbose,
         )
@@ -376,7 +377,7 @@ class Inference(Settings, TransformerMixin):
 
     @property
     def _dtype(self) -> torch.dtype:
-        return {"float32": torch.float32, "float64": torch.float64}[self.dtype]
+        return {"float32": torch.float32, "float64": torch.float64}[self.dtype_]
 
     @property
     def _device(self) -> torch.device:
@@ -402,7 +403,7 @@ def transform_together(model: Inference, X: NDArray[Any], ranks: Ranks, *, refin
     verbose, model.verbose = model.verbose, False  # one bar for all rounds, instead of one for each
     try:
         return rows_of_all(
-            ranks, lambda part: model.transform(X[part], refine=refine), shape, model.dtype, block=block, show=verbose
+            ranks, lambda part: model.transform(X[part], refine=refine), shape, model.dtype_, block=block, show=verbose
         )
     finally:
         model.verbose = verbose

@@ -160,7 +160,7 @@ class NearestRowsMethods(LatentEstimator):
             )
         factors = log_factors(self, X)
         rows, density = self._rows_and_density(X, decoder)
-        with Sink(out, (len(rows),), np.dtype(self.dtype)) as sink, torch.no_grad():
+        with Sink(out, (len(rows),), np.dtype(self.dtype_)) as sink, torch.no_grad():
             for X_block, Z, _ in self._located(rows, decoder.block_size):
                 log_p = density(len(X_block)).log_density(X_block, Z)
                 sink.add(self._of_counts(log_p, X_block, factors, sink.done))
@@ -214,7 +214,7 @@ class NearestRowsMethods(LatentEstimator):
         start = 0
         same = []
         for n, known in self._data_parts:
-            same.append(known == sample_fingerprint(rows.array, self.dtype, slice(start, start + n)))
+            same.append(known == sample_fingerprint(rows.array, self.dtype_, slice(start, start + n)))
             start += n
         if not all(same):
             raise InputError(f"{expected}. The rows that were passed have other values.", argument="data")

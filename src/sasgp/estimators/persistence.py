@@ -52,6 +52,7 @@ class Persistence(Settings, BaseEstimator):
     # Attributes that `fit` sets and a file keeps, besides tensors
     _SAVED: ClassVar[tuple[str, ...]] = (
         "n_features_in_",
+        "dtype_",
         "batch_size_",
         "encoder_noise_",
         "noise_kind_",
@@ -275,6 +276,7 @@ def _check_header(path: str | Path, header: Any, tensors: Tensors, cls: type[Per
         fitted.setdefault("missing_share_", 0.0)  # files from before missing values were allowed
         settings.setdefault("precision", "auto")  # files from before there was a choice
         fitted.setdefault("precision_", "float32")
+        fitted.setdefault("dtype_", settings.get("dtype"))  # files from before it could differ
     if "feature_names" not in header or "columns" not in header:
         raise wrong_file(path, "its feature names are missing")
     if not isinstance(settings, dict) or settings.keys() != cls().get_params(deep=False).keys():
@@ -291,6 +293,8 @@ def _check_header(path: str | Path, header: Any, tensors: Tensors, cls: type[Per
         raise wrong_file(path, "its output_ is none that a model has")
     if fitted["noise_kind_"] not in ("shared", "feature", "local"):
         raise wrong_file(path, "its noise_kind_ is none that a model has")
+    if fitted["dtype_"] not in (settings["dtype"], "float64"):
+        raise wrong_file(path, "its dtype_ does not fit its setting dtype")
     if fitted["precision_"] not in ("float32", "mixed"):
         raise wrong_file(path, "its precision_ is none that a model has")
     if any(name in fitted and not is_size(fitted[name]) for name in SIZES) or type(fitted["seed_"]) is not int:
@@ -310,8 +314,8 @@ def _check_header(path: str | Path, header: Any, tensors: Tensors, cls: type[Per
     if embedding is None or not embedding.numel() or not fits(embedding, (None, fitted["_n_features_out"])):
         raise wrong_file(path, "its tensor embedding is missing or has another shape")
     for name in ("embedding", "support.U", "places"):  # latents, as the model computes with them
-        if name in tensors and tensors[name].dtype != getattr(torch, settings["dtype"]):
-            raise wrong_file(path, f"its tensor {name} is not {settings['dtype']}")
+        if name in tensors and tensors[name].dtype != getattr(torch, fitted["dtype_"]):
+            raise wrong_file(path, f"its tensor {name} is not {fitted['dtype_']}")
     if isinstance(settings["init"], dict) and "array" in settings["init"] and "init" not in tensors:
         raise wrong_file(path, "its tensor init is missing")
     if not all(type(number) in (int, float) for number in (fitted["encoder_noise_"], settings["layout_weight"])):

@@ -56,6 +56,8 @@ class SASGP(AllRows):
         The `noise` used, also if "auto" chose it.
     precision_ : str
         The `precision` used, also if "auto" chose it.
+    dtype_ : str
+        The `dtype` used: "float64" if the squares of the data do not fit into float32.
     columns_ : Columns or None
         What the columns of a table were taken for. None if rows are numbers as they are.
     image_shape_ : tuple or None

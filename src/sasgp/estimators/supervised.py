@@ -65,6 +65,8 @@ ATTRIBUTES = """
         One record per epoch: epoch, step, loss, noise, learning_rate, seconds, dropped.
     columns_ : Columns or None
         What the columns of a table of inputs were taken for.
+    dtype_ : str
+        The `dtype` used: "float64" if the squares of the inputs do not fit into float32.
     model_ : torch.nn.Module
         Kernel, noise and units as trained.
 """  # of every class, for its docstring
@@ -220,7 +222,7 @@ class SupervisedEstimator(FittedCard, SupervisedPersistence, SupervisedSettings,
             holed=tuple(self.holed_),
             active_set_size=self.active_set_size_,
             least_noise=self._LEAST_NOISE,
-            dtype=getattr(torch, self.dtype),
+            dtype=getattr(torch, self.dtype_),
             device=self.torch_device(),
         )
 
@@ -370,6 +372,7 @@ class SupervisedEstimator(FittedCard, SupervisedPersistence, SupervisedSettings,
     _LEAST_NOISE: ClassVar[float] = LEAST_NOISE
     _SAVED: ClassVar[tuple[str, ...]] = (
         "n_features_in_",
+        "dtype_",
         "batch_size_",
         "active_set_size_",
         "seed_",

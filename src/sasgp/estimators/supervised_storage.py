@@ -41,6 +41,7 @@ class SupervisedPersistence(BaseEstimator):
     model_: RegressionModel
     posterior_: Any
     n_features_in_: int
+    dtype_: str
     feature_names_in_: Any
     columns_: Columns | None
     frame_kind_: str | None
@@ -165,12 +166,16 @@ class SupervisedPersistence(BaseEstimator):
 def _check_header(path: str | Path, header: Any, tensors: dict[str, Tensor], cls: type[SupervisedPersistence]) -> None:
     """Raise InputError if `save` cannot have written this. The checksum is right, so this is no accident."""
     settings, fitted = header.get("settings"), header.get("fitted")
+    if isinstance(settings, dict) and isinstance(fitted, dict):
+        fitted.setdefault("dtype_", settings.get("dtype"))  # files from before it could differ
     if not {"feature_names", "columns", "targets"} <= header.keys():
         raise wrong_file(path, "a part of its header is missing")
     if not isinstance(settings, dict) or settings.keys() != cls().get_params(deep=False).keys():
         raise wrong_file(path, "its settings are not those of the model")
     if not isinstance(fitted, dict) or fitted.keys() != set(cls._SAVED):
         raise wrong_file(path, "what fit decided is incomplete")
+    if fitted["dtype_"] not in (settings["dtype"], "float64"):
+        raise wrong_file(path, "its dtype_ does not fit its setting dtype")
     if not all(is_size(fitted[name]) for name in ("n_features_in_", "batch_size_", "active_set_size_")):
         raise wrong_file(path, "its sizes are not whole numbers above 0")
     holed, names, P = fitted["holed_"], header["feature_names"], fitted["n_features_in_"]

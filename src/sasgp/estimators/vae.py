@@ -34,7 +34,7 @@ class VAE(NetworkSettings, LatentEstimator):
 
     Attributes
     ----------
-    embedding_, history_, n_components_, batch_size_, encoder_noise_, precision_, model_
+    embedding_, history_, n_components_, batch_size_, encoder_noise_, precision_, dtype_, model_
         As for :class:`SASGP`.
     output_ : str
         The last layer that was used.
@@ -66,7 +66,7 @@ class VAE(NetworkSettings, LatentEstimator):
 
     def _resolve(self, rows: ArrayRows, n_rows: int) -> None:
         super()._resolve(rows, n_rows)
-        self.output_: Output = self.output or ("sigmoid" if _in_unit_interval(rows) else "linear")
+        self.output_: Output = self.output or ("sigmoid" if _like_pixels(rows) else "linear")
 
     def _model_settings(self, n_rows: int) -> ModelSettings:
         return replace(super()._model_settings(n_rows), output=self.output_, variance=self.variance)
@@ -95,6 +95,12 @@ class VAE(NetworkSettings, LatentEstimator):
         return float(noise[0]) if self.variance == "shared" else noise
 
 
-def _in_unit_interval(rows: ArrayRows) -> bool:
-    blocks = (X.nan_to_num(0.5) for X in rows.blocks(ENCODE_ROWS))  # a missing value is in any interval
-    return all(bool(X.min() >= 0) and bool(X.max() <= 1) for X in blocks)
+def _like_pixels(rows: ArrayRows) -> bool:
+    """Whether all values are from 0 to 1, in rows that differ: equal ones are decoded exactly without a sigmoid."""
+    first, differ = rows.gather(torch.zeros(1, dtype=torch.int64)), False
+    for X in rows.blocks(ENCODE_ROWS):
+        differ = differ or bool((first != X).any())
+        X = X.nan_to_num(0.5)  # a missing value is in any interval
+        if X.min() < 0 or X.max() > 1:
+            return False
+    return differ

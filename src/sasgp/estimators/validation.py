@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 from sasgp.data.cells import is_anndata
 from sasgp.data.images import check_shape, flat_images, guess_shape, same_shape
 from sasgp.data.memory import amount, available
-from sasgp.data.rows import DatasetArray, check_values, row_blocks, take_rows
+from sasgp.data.rows import DatasetArray, check_values, moments, row_blocks, take_rows
 from sasgp.data.sparse import SparseArray
 from sasgp.errors import InputError
 from sasgp.estimators.cells import rows_of_cells
@@ -28,6 +28,7 @@ from sasgp.estimators.tables import table_scores
 from sasgp.gp import kernels
 from sasgp.models.settings import NetworkSettings, Settings, SupervisedSettings
 from sasgp.training import layouts
+from sasgp.training.initialise import LEAST_VARIANCE
 
 __all__ = [
     "check_choice",
@@ -44,13 +45,17 @@ __all__ = [
     "seed_of",
 ]
 
+LARGEST = {"float32": 1e17, "float64": 1e150}  # value whose square fits, also summed over a batch
+SMALL = 1e-8  # float32 cannot tell larger values from each other if their variance is below LEAST_VARIANCE
+
 
 def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     """X as a two-dimensional array of real numbers. Arrays, memory maps and Datasets are not copied.
 
     Missing values are NaN. All others must be finite, and each row must have at least one. Images [N, H, W] or
     [N, C, H, W] are flattened, and sparse matrices stay sparse. A table becomes its scores (`sasgp.estimators.tables`).
-    With `reset`, the number and names of the features are stored. Otherwise they must be the same as before.
+    With `reset`, the number and names of the features are stored, and the dtype to compute with. Otherwise they must be
+    the same as before, and values must fit the dtype.
     """
     scores = table_scores(estimator, X, reset=reset)
     X = X if scores is None else scores
@@ -84,19 +89,34 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
         X = X.astype(np.float64)
     if reset and len(X) < 2:
         raise InputError(f"Training needs at least 2 rows, but X has n_samples = {len(X)}. Add rows.", argument="X")
-    missing = check_values(X)
-    if X.dtype.kind == "f" and X.dtype.itemsize >= 4:
-        blocks = [X.stored] if isinstance(X, SparseArray) else (block for _, block in row_blocks(X))
-        sizes = (np.abs(block) for block in blocks)
-        largest = max(float(np.nanmax(size) if missing else size.max(initial=0)) for size in sizes)
-        if largest > {"float32": 1e17}.get(estimator.dtype, 1e150):  # the sum of squares over a batch must fit
-            other = ", or use dtype='float64'" if estimator.dtype == "float32" else ""
-            raise InputError(
-                f"X has a value of size {largest:.3g}, whose square does not fit into {estimator.dtype}. Rescale the "
-                f"data{other}.",
-                argument="X",
-            )
+    largest = _largest(X, check_values(X))
+    if reset:
+        estimator.dtype_ = _dtype_for(X, largest, estimator.dtype)
+    if largest > LARGEST.get(estimator.dtype_, math.inf):
+        other = "the data" if estimator.dtype_ == "float64" else "it, or fit the model with dtype='float64'"
+        raise InputError(
+            f"X has a value of size {largest:.3g}, whose square does not fit into {estimator.dtype_}. Rescale {other}.",
+            argument="X",
+        )
     return X
+
+
+def _largest(X: Any, missing: int) -> float:
+    """The largest absolute value of rows, or 0 if all numbers of their type are small."""
+    if X.dtype.itemsize < (4 if X.dtype.kind == "f" else 8):
+        return 0.0
+    blocks = [X.stored] if isinstance(X, SparseArray) else (block for _, block in row_blocks(X))
+    low, high = (np.nanmin, np.nanmax) if missing else (np.min, np.max)
+    return max((max(-float(low(block)), float(high(block))) for block in blocks if block.size), default=0.0)
+
+
+def _dtype_for(X: Any, largest: float, dtype: str) -> str:
+    """The dtype to compute with: float64 in the place of float32 if the squares of the data are too large or small."""
+    if dtype != "float32" or not largest:
+        return dtype
+    wide = largest > LARGEST[dtype]
+    narrow = largest < SMALL and 0 < moments(X)[1].mean() < LEAST_VARIANCE[torch.float32]
+    return "float64" if wide or narrow else dtype
 
 
 def check_missing(settings: Settings, X: Any) -> float:
@@ -121,7 +141,7 @@ def check_latents(estimator: Any, Z: Any) -> Tensor:
             f"Z must have n_components={Q} columns, one per latent dimension. Got {Z.shape[1]}.{rows}", argument="Z"
         )
     Z = np.require(Z, requirements="W")  # torch has no read-only tensors, and warns
-    return torch.as_tensor(Z, dtype=getattr(torch, estimator.dtype), device=estimator.torch_device())
+    return torch.as_tensor(Z, dtype=getattr(torch, estimator.dtype_), device=estimator.torch_device())
 
 
 def check_settings(settings: Settings, N: int) -> None:

@@ -70,7 +70,8 @@ class Settings:
         neighbours together; the last two need the extra `layouts`. In Python also an array [N, Q], or any object with
         scikit-learn's fit_transform.
     dtype
-        Precision of the arithmetic: "float32" or "float64".
+        Precision of the arithmetic: "float32" or "float64". Arrays whose squares do not fit into float32 are computed
+        with in float64.
     device
         "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ...
     random_state
@@ -211,7 +212,8 @@ class SupervisedSettings:
     hyper_learning_rate
         Peak of the schedule for kernel and noise.
     dtype
-        Precision of training: "float32" or "float64". Predictions are computed in float64.
+        Precision of training: "float32" or "float64". Inputs whose squares do not fit into float32 are computed with in
+        float64, and so are all predictions.
     device
         "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ...
     random_state

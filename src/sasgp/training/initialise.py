@@ -37,9 +37,10 @@ from sasgp.training.fit_encoder import (
 )
 from sasgp.training.loop import generator, train
 
-__all__ = ["Start", "initialise", "settle"]
+__all__ = ["LEAST_VARIANCE", "Start", "initialise", "settle"]
 
 SETTLE_STEPS = 200  # to fit kernel and noise to a layout
+LEAST_VARIANCE = {torch.float32: 1e-30, torch.float64: 1e-70}  # noise and gradients are far smaller
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ class Measured:
     """Properties of the data, measured before training."""
 
     centre: Tensor  # [D]
-    variance: float  # of a typical feature
+    variance: float  # of a typical feature, or 1 if all rows are equal
+    deviation: float  # of a typical feature, also if it is 0
     scales: Tensor  # [2, D]: the smallest scale of each feature and its initial scale, in units of √variance
     units: Tensor  # the encoder divides rows by these: [] or [D]
     noise: float  # the initial σ²
@@ -119,7 +121,8 @@ def initialise(model: LatentModel, rows: ArrayRows, start: Start) -> None:
 def measure(rows: ArrayRows, start: Start) -> Measured:
     """Mean, variance and scales of the data, in one pass."""
     mean, variances, ranges = moments(rows.array)
-    variance = float(variances.mean()) or 1.0  # constant data have no scale
+    spread = float(variances.mean())
+    variance = spread or 1.0  # constant data have no scale
     check_size(variance, rows.dtype)
     scales = first_scales(torch.as_tensor(variances / variance), torch.as_tensor(ranges / variance**0.5))
     units = variance**0.5 * (scales[1] if start.by_feature else torch.ones(()))
@@ -127,6 +130,7 @@ def measure(rows: ArrayRows, start: Start) -> Measured:
     return Measured(
         centre=torch.as_tensor(mean, dtype=rows.dtype, device=rows.device),
         variance=variance,
+        deviation=spread**0.5,
         scales=scales,
         units=units.to(rows.device, rows.dtype),
         noise=first_noise(len(mean), start.n_components) * variance,
@@ -156,7 +160,7 @@ def first_noise(n_features: int, n_components: int) -> float:
 
 def check_size(variance: float, dtype: torch.dtype) -> None:
     """Raise InputError if the variance of a typical feature is too small for its parts to be numbers of `dtype`."""
-    if variance < (1e-30 if dtype == torch.float32 else 1e-70):  # noise and gradients are far smaller than the variance
+    if variance < LEAST_VARIANCE[dtype]:
         name = str(dtype).removeprefix("torch.")
         other = ", or use dtype='float64'" if dtype == torch.float32 else ""
         raise InputError(
@@ -190,7 +194,8 @@ def make_layout(rows: ArrayRows, units: Tensor, start: Start) -> Layout:
         chosen = subset_to_lay_out(rows, start)
         X = take_rows(rows.array, among if chosen is None else among[chosen.numpy()])
         X = X.astype(str(rows.dtype).removeprefix("torch."))
-        X = X / units.numpy(force=True) if units.ndim else X
+        # Programs for layouts compute squares in float32
+        X = X / units.numpy(force=True) if units.ndim or not 1e-8 < float(units) < 1e8 else X
         X = _completed(X) if np.isnan(X).any() else X
         name = start.init if isinstance(start.init, str) else type(start.init).__name__
         with progress_bar(f"layout of {len(X)} rows ({name})", None, show=start.verbose):
@@ -225,6 +230,7 @@ def start_decoder(model: LatentModel, rows: ArrayRows, measured: Measured, start
         least = measured.variance**0.5 * measured.scales[0]
         draw = generator(start.seed, "decoder")
         model.decoder.start_from(measured.centre, measured.variance, measured.noise, least.to(measured.centre), draw)
+        model.decoder.unit.fill_(measured.deviation)  # rows that are all equal are decoded exactly
         latents = torch.randn(model.prior_draws.shape, generator=generator(start.seed, "anchors"), dtype=rows.dtype)
         model.prior_draws.copy_(latents)
         return
