@@ -22,6 +22,7 @@ OTHERS = {  # pages, and the questions whose tables they have
             "encoder-noise-rows",
             "precision",
             "short-runs",
+            "last-stage",
             "tables",
             "tables-settings",
             "regression",

@@ -49,8 +49,8 @@ def means(found, keys, digits):
 
 
 def readme():
-    noise = [one["metrics"] for one in results("encoder-noise-digits-1")]
-    yield ("digits (1437 / 360 rows), default settings",), many(noise, ("1-NN", "RMSE", "NLPD, test"), (3, 3, 3))
+    mixed = results("precision-digits-mixed")
+    yield ("digits (1437 / 360 rows), default settings",), many(mixed, ("1-NN", "RMSE", "NLPD"), (3, 3, 3))
     keys, digits = ("knn_1", "rmse", "nlpd"), (3, 4, 3)
     for label, name, pca in (
         ("MNIST (60 000 / 10 000), 30 epochs", "table1-mnist-bayesian-A400", "mnist"),
