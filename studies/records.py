@@ -147,9 +147,18 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """The commit of the project, with -dirty where files differ from it; None outside of a repository."""
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"]
+    """The commit of the project, with -dirty where files differ from it; None outside of a repository.
+
+    Records do not count: runs that replace older ones would make each other dirty.
+    """
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        name = _git("rev-parse", "--short=12", "HEAD")
+        changed = _git("diff", "--name-only", "HEAD", "--", ":/", ":(exclude,top)studies/results")
     except (OSError, subprocess.CalledProcessError):
         return None
+    return f"{name}-dirty" if changed else name
+
+
+def _git(*words: str) -> str:
+    command = ["git", "-C", str(ROOT), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
