@@ -104,7 +104,8 @@ def ablation(results: Results) -> str:
 
 def appendix(results: Results) -> str:
     """More latent dimensions."""
-    lines = [(str(run.parameters.get("n_components", 2)), run.name) for run in STUDIES["appendix"](0)]
+    lines = [("2", "table1-mnist-bayesian-A400")]
+    lines += [(str(run.parameters["n_components"]), run.name) for run in STUDIES["appendix"](0)]
     return _compared(results, lines, "dimensions")
 
 

@@ -143,10 +143,11 @@ def _run(request: Request, out: Path | None, resumed: bool, open_: bool) -> Resu
 
 def _lacks(data: str | None, out: Path | None) -> str:
     """What `fit` needs besides what was typed, with a line to type."""
+    go_on = "To continue a run: `sasgp fit --resume RUN`."
     if data is None:
-        return f"fit needs data: `sasgp fit DATA --out {out or 'RUN'}`. To continue a run, `sasgp fit --resume RUN`."
+        return f"fit needs data: `sasgp fit DATA --out {out or 'RUN'}`. {go_on}"
     line = shlex.join(["sasgp", *LINE, "--out", f"runs/{Path(data).stem or 'run'}"])
-    return f"fit needs a folder to write to: `{line}`."
+    return f"fit needs a folder to write to: `{line}`. {go_on}"
 
 
 def _result(out: Path) -> Result:
