@@ -23,6 +23,7 @@ OTHERS = {  # pages, and the questions whose tables they have
             "precision",
             "short-runs",
             "last-stage",
+            "nearest-rows",
             "tables",
             "tables-settings",
             "regression",
