@@ -1,5 +1,7 @@
 """Rows with missing values, from fit to impute: what is observed decides, and nothing changes where all of it is."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import oracles
 import pytest
@@ -10,6 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from starts import shorten_start
 
 from sasgp import GPLVM, SASGP, VAE, BayesianGPLVM, InputError, SASGPImputer
+from sasgp.estimators.column_imputation import ColumnImputation
 from sasgp.evaluation import eight_bit_levels, pca_rmse, reconstruction, structure
 from sasgp.gp import masked_sums
 from sasgp.gp.masked_sums import FilledSums, PatternPosterior, PatternSums
@@ -429,3 +432,23 @@ def test_very_many_columns_have_a_decoder(monkeypatch):
     monkeypatch.setattr("sasgp.estimators.imputer.MOST_COLUMNS", D - 1)
     rows = np.random.default_rng(0).normal(size=(40, D))
     assert SASGPImputer(max_epochs=1, random_state=0).fit(rows).n_components_ == D // 2
+
+
+@pytest.mark.parametrize(("predicted", "share"), [("right", 1.0), ("wrong", 0.0)])
+def test_the_gaussian_is_alone_where_a_regression_makes_it_worse(predicted, share):
+    # The Gaussian leaves residuals r. Predicting r leaves nothing, and predicting −r doubles the error
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(40, generator=draw, dtype=torch.float64)
+    gaussian = x + 0.5 * torch.randn(40, generator=draw, dtype=torch.float64)
+    r = x - gaussian
+    columns = ColumnImputation.__new__(ColumnImputation)
+    columns.left_out_mean, columns.related = gaussian[:, None], torch.zeros(1, 1, dtype=torch.long)
+    columns.low = np.zeros(1)
+    zeros = torch.zeros(40, 1)
+    regression = SimpleNamespace(
+        u=zeros,
+        a=zeros,
+        c=zeros[:, 0],
+        predict=lambda at, a, c, own: ((r if predicted == "right" else -r)[own], torch.ones(len(own))),
+    )
+    assert columns._judged(0, regression, x, draw).share == share
