@@ -34,6 +34,10 @@ def setup(app: Any) -> dict[str, bool]:
 
 
 def _process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    if what == "data":  # a constant is not what the type of its value is
+        inherited = (inspect.getdoc(type(obj)) or "").splitlines()
+        if lines[: len(inherited)] == inherited:
+            del lines[: len(inherited)]
     if what not in ("class", "function", "method", "exception"):
         return
     try:
