@@ -328,6 +328,13 @@ def test_a_matrix_without_a_factor_says_so(bad, dtype):
         sas_estimate(torch.ones(3, 2, dtype=dtype), K, torch.ones(0, dtype=dtype), torch.tensor(0.1, dtype=dtype), 3)
 
 
+def test_the_message_takes_no_numbers_out_of_a_graph():
+    """The inducing points' covariance is differentiated; torch warns if such a tensor becomes a number."""
+    K = -torch.eye(3, requires_grad=True)
+    with pytest.raises(NotPositiveDefiniteError, match="from -1 to -1"):
+        cholesky(K)
+
+
 def test_nan_off_the_diagonal_is_found(rng):
     K = torch.eye(4)
     K[3, 1] = K[1, 3] = math.nan

@@ -46,9 +46,10 @@ def cholesky(K: Tensor) -> Tensor:
             if not math.isfinite(L.detach().diagonal().sum()):
                 break
             return L
+    least, largest = diagonal.detach().aminmax()
     raise NotPositiveDefiniteError(
         f"A {len(K)}×{len(K)} covariance in {str(K.dtype).removeprefix('torch.')} is not positive definite. Its "
-        f"diagonal goes from {float(diagonal.min()):.3g} to {float(diagonal.max()):.3g}, and it has no Cholesky factor "
+        f"diagonal goes from {float(least):.3g} to {float(largest):.3g}, and it has no Cholesky factor "
         f"even with {JITTERS[K.dtype][-1]:g} of the diagonal's mean added there. Use dtype='float64', a smaller "
         "learning rate, or fewer active points. If the diagonal is not finite, look for extreme values in the data."
     )
