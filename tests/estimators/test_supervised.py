@@ -16,6 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sasgp import InputError, SASGPClassifier, SASGPRegressor
 from sasgp.data.columns import Number
+from sasgp.estimators import storage
 from sasgp.estimators.targets import better_map, plain_columns
 from sasgp.gp import neighbours
 from sasgp.gp.nearest import NearestRows
@@ -448,6 +449,21 @@ def test_other_bad_input(curve, tmp_path):
     model.save(tmp_path / "m.safetensors")
     with pytest.raises(InputError, match=r"Load it with sasgp\.SASGPRegressor\.load"):
         SASGPClassifier.load(tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("holed", [[3], [2**70], [1, 0], [0, 0]])
+def test_a_file_whose_holes_are_in_other_columns_is_refused(holed, tmp_path):
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    X[0, 0] = X[1, 1] = np.nan
+    path = tmp_path / "m.safetensors"
+    SASGPRegressor(max_epochs=1, random_state=0).fit(X, np.nan_to_num(X).sum(1)).save(path)
+    header, tensors = storage.read(path)
+    assert header["fitted"]["holed_"] == [0, 1]
+    if len(holed) == 1:  # rows of the space that the kernel works in have as many values more
+        tensors["places"] = tensors["places"][:, :4].contiguous()
+    storage.write(path, header | {"fitted": header["fitted"] | {"holed_": holed}}, tensors)
+    with pytest.raises(InputError, match="columns with missing values are not columns of its inputs"):
+        SASGPRegressor.load(path)
 
 
 def test_a_deep_kernel_learns_and_is_saved(curve, tmp_path):

@@ -144,6 +144,8 @@ class SupervisedPersistence(BaseEstimator):
     def _restore(self, path: str | Path, tensors: dict[str, Tensor]) -> None:
         """Build the model, set its values, and condition it on the rows."""
         structure = self._structure(tensors["targets"].shape[1])
+        if self.holed_ != sorted({*self.holed_}) or any(column >= structure.n_inputs for column in self.holed_):
+            raise wrong_file(path, "its columns with missing values are not columns of its inputs, in order")
         N, Q = len(tensors["targets"]), structure.n_places
         wanted: dict[str, tuple[int | None, ...]] = {"places": (N, Q), "targets": (N, None)}
         wanted |= {"centres": (None, Q)} if "centres" in tensors else {}
