@@ -62,9 +62,9 @@ for name, q in found.items():
     print(f"log loss {loss:.3f}, off the truth by {off:.3f}")
 
 # %%
-# The probabilities as colours: what the model learned from 350 flowers beside the truth, and beside a forest. Far from
-# all flowers the model returns to the frequencies of the species, which is grey. The truth does not know such a place,
-# and the forest is sure where it has seen nothing.
+# The probabilities as colours: what the model learned from 350 flowers beside the truth, and beside a forest. Grey is
+# uncertain. Far from all flowers the model returns to the frequencies of the species, because it has seen nothing
+# there. The forest is sure in many such places. The true probabilities are sure nearly everywhere.
 
 side = np.linspace(-2.5, 4.5, 120)
 places = np.stack(np.meshgrid(side, side - 0.6), -1).reshape(-1, 2)

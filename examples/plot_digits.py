@@ -58,7 +58,8 @@ print(f"standard deviation of a pixel: {near_std.mean():.2f} near the data, {far
 plots.reconstructions(model, X_test[:14], image_shape=(8, 8))
 
 # %%
-# New images: z is drawn from the prior, then the decoder's function is drawn there. Without noise they are smooth.
+# New images: z is drawn from the prior, then the decoder's function is drawn there. ``noise=False`` leaves out the
+# noise of the pixels.
 
 made = model.sample(36, noise=False, random_state=1)
 plots.contact_sheet(np.clip(made, 0, 1), (8, 8))

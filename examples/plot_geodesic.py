@@ -51,7 +51,8 @@ plots.geometry(model, paths=paths)
 
 # %%
 # Decode both and look at the sphere from above. The decoded geodesics lie close to the great circles, which are the
-# shortest paths between directions. The straight lines of the latent space do not.
+# shortest paths between directions. Where a geodesic is bent most, the straight line of the latent space is a long way
+# round.
 
 figure, panel = plt.subplots(figsize=(6.2, 6.2))
 panel.plot(*sun[:, :2].T, ".", ms=3, color="#c9c9c9")
@@ -71,9 +72,9 @@ panel.legend(loc="upper right")
 plt.show()
 
 # %%
-# New rows, 200 random pairs. Geodesic distances are angles in radians, without any calibration. Distances in the latent
-# space, in two principal components and in the data are not: the first are stretched where the rows are many, the
-# others cut through the sphere.
+# New rows, 200 random pairs. Geodesic distances are angles in radians, without any calibration. Straight distances in
+# the latent space and in two principal components are not: the first are stretched where the rows are many, the others
+# cut through the sphere.
 
 one, other = directions(200), directions(200)
 rows = [each @ sensors.T + draw.normal(0, 0.02, (200, 20)) for each in (one, other)]

@@ -54,8 +54,9 @@ for d, (panel, name) in enumerate(zip(axes.flat, columns, strict=True)):
 plt.show()
 
 # %%
-# For many features a decoder is better. Here 40 % of the pixels of all training images are missing, and the model is
-# trained on what is left. Then the lower half of *new* images is hidden.
+# Rows of many features, such as images, are completed by a decoder instead. Here 40 % of the pixels of all training
+# images are missing, and the model is trained on what is left. Then the lower half of *new* images is hidden. The
+# nearest images come as close, but only the decoder says how wrong each pixel may be.
 
 digits = load_digits().data / 16
 holed = np.where(np.random.default_rng(1).random((600, 64)) < 0.4, np.nan, digits[:600])

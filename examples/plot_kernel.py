@@ -91,8 +91,8 @@ r2 = [metrics.knn_r2(on_circle[:200], f(phase[:200]), on_circle[200:], f(phase[2
 print(f"learned period {period:.2f}; R² of the true phase from its neighbours on the circle {np.mean(r2):.3f}")
 
 # %%
-# Decoded over two periods, the pulse passes all sensors and begins again. An ordinary kernel would end where its rows
-# end.
+# Decoded over two periods, the second repeats the first, also where there are no training rows. An ordinary kernel
+# would end where its rows end.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 3.8), width_ratios=[1, 1.5])
 left.scatter(np.degrees(phase), Z[:, 0] % period, s=9, color="C0")

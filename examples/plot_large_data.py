@@ -46,7 +46,7 @@ print(f"{(folder / 'rows.npy').stat().st_size / 1e6:.1f} MB on disk; ten million
 
 # %%
 # ``fit`` takes the memory map. Above 64 MiB it reads the file in chunks, in random order, while a step computes. Ask
-# for a checkpoint in any run that is longer than a coffee. This one is interrupted on purpose after the third epoch.
+# for a checkpoint in any run of more than a few minutes. This one is interrupted on purpose after the third epoch.
 
 rows = np.load(folder / "rows.npy", mmap_mode="r")
 clock = []
@@ -74,8 +74,7 @@ undisturbed = SASGP(**settings).fit(rows)
 print("same bits as without the power cut:", np.array_equal(model.embedding_, undisturbed.embedding_))
 
 # %%
-# Latents go to a file as they are computed. What is measured, is measured on rows that come from digits which no
-# training row was made from.
+# Latents go to a file as they are computed. The errors are measured on new digits, from which no training row was made.
 
 start = time.process_time()
 Z = model.transform(rows, out=folder / "latents.npy")

@@ -46,7 +46,7 @@ model = SASGP(
 ).fit(X)
 Z, Z_test = model.embedding_, model.transform(X_test)
 error = X_test - model.predict(Z_test)
-print(f"held-out poses: RMSE {np.sqrt(np.mean(error**2)):.1f} degrees, of which 2.0 are noise; ", end="")
+print(f"held-out poses: RMSE {np.sqrt(np.mean(error**2)):.1f} degrees, with noise of 2.0; ", end="")
 print(f"spread of the angles {X_test.std(0).mean():.1f} degrees")
 
 # %%

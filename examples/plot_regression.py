@@ -6,8 +6,8 @@ Predict a number, say how far off it may be, and see which inputs matter.
 """
 
 # %%
-# Friedman's function has ten inputs, of which five matter, and noise of a known size. So everything that the model says
-# can be compared with the truth: the intervals, the relevant inputs, and the noise.
+# Friedman's function has ten inputs, of which five matter, and noise of a known size. So what the model says can be
+# compared with the truth: the errors, the intervals and the relevant inputs.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -57,7 +57,7 @@ plots.input_relevance(model.relevance_, names)
 
 # %%
 # Partial dependence: the average prediction if one input has a given value. The truth is drawn in orange: a parabola in
-# x2, lines in x3 and x4, nothing in x7.
+# x2, a line in x3, nothing in x7.
 
 figure = plots.partial_dependence(model, X_train, [2, 3, 7], n_rows=300)
 t = np.linspace(0.05, 0.95, 50)

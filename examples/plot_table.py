@@ -49,7 +49,7 @@ print(f"\n{train.isna().to_numpy().sum()} of {train.size} cells are missing")
 
 # %%
 # ``fit`` takes the DataFrame as it is: no encoding, no scaling, no imputation. The report says what each column was
-# taken for, and ``columns={"visits": "real"}`` would correct one.
+# taken for. If one is wrong, say what it holds: ``columns={"visits": "real"}``.
 
 model = SASGP(active_set_size=100, batch_size=300, max_epochs=80, random_state=0).fit(train)
 for name, kind, why in model.columns_.report():

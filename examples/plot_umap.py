@@ -26,7 +26,7 @@ model = SASGP(init="umap", layout_weight=0.3, **settings).fit(X_train)
 plain = SASGP(**settings).fit(X_train)  # from PCA, free to move
 
 # %%
-# Held-out rows, in both. The neighbourhoods of UMAP are better, and the price in density is small.
+# Held-out rows, in both. The neighbourhoods of UMAP are better, at no price in density (NLPD, lower is better).
 
 for name, each in (("from PCA", plain), ("from UMAP", model)):
     Z, Z_test = each.embedding_, each.transform(X_test)
@@ -44,7 +44,7 @@ plots.latent_with_images(model, (8, 8), labels=y_train)
 
 # %%
 # A density makes the map useful for more than looking. New rows are scored by log p(x): upside-down digits and images
-# with a stain land on some island of the map, as all rows do, but their density is far lower.
+# with a stain land somewhere on the map, as all rows do, but their density is far lower.
 
 plt.style.use(plots.STYLE)
 few = X_test[:200]

@@ -161,8 +161,8 @@ def pit_counts(X: ArrayLike, mean: ArrayLike, var: ArrayLike) -> NDArray[np.int6
 
     Returns
     -------
-    ndarray [PIT_BINS]
-        Number of values in each of PIT_BINS equal parts of [0, 1].
+    ndarray [200]
+        Number of values in each of 200 equal parts of [0, 1].
     """
     from scipy.special import ndtr
 
@@ -184,7 +184,7 @@ def coverage(counts: ArrayLike, level: float = 0.9) -> float:
     counts
         What `pit_counts` returns.
     level
-        Level of the interval: a multiple of 2 / PIT_BINS, such as 0.5, 0.9 or 0.99.
+        Level of the interval: a multiple of 0.01, such as 0.5, 0.9 or 0.99.
 
     Returns
     -------

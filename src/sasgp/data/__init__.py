@@ -5,14 +5,16 @@ One function reads them all::
     from sasgp.data import load
 
     load("digits")                                      # digits, mnist, fashion-mnist, cifar10, oil-flow
-    load("measurements.csv", labels="species")          # text, Parquet, Excel, …: `sasgp.data.tables`
+    load("measurements.csv", labels="species")          # a table: text, Parquet, Excel, …
     load("images.npy", labels="classes.txt")            # memory-mapped; [N, 28, 28] becomes [N, 784]
-    load("cells.h5ad", labels="cell_type")              # single cells: `sasgp.data.h5ad`
-    load("photographs")                                 # a folder of images: `sasgp.data.folders`
+    load("cells.h5ad", labels="cell_type")              # single cells
+    load("photographs")                                 # a folder of images
 
-Nothing is ever unpickled: loading a file runs no code. These names are loaded when they are first used, because the
-command line needs `sasgp.data.files` before it needs any numbers.
+Nothing is ever unpickled: loading a file runs no code.
 """
+
+# The names below are loaded when they are first used, because the command line needs `sasgp.data.files` before it needs
+# any numbers. `sasgp.data.tables`, `sasgp.data.h5ad` and `sasgp.data.folders` say more about each kind of file.
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

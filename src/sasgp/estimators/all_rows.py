@@ -51,12 +51,12 @@ class AllRows(EvidenceMethods):
 
     @property
     def support_size_(self) -> int:
-        """The number of positions that the decoder has."""
+        """The number of positions that the decoder has, also if support_size="auto" chose it."""
         return len(self.sums_.U)
 
     @property
     def missed_share_(self) -> float:
-        """The share of the prior's variance at the rows that the positions cannot express."""
+        """Share of the prior's variance at the rows that the positions cannot express; more positions lower it."""
         return self.sums_.missed_share
 
     # ------------------------------------------------------------------------------------------------ all rows
@@ -236,7 +236,7 @@ class AllRows(EvidenceMethods):
 
         Encoder, kernel and noise stay as they are. Afterwards the decoder is what one pass over all rows, old and new,
         gives. The latents of the new rows follow those of the old ones in `embedding_`. With noise="local", the
-        residuals of the new rows are added to those of the old ones, which stay those of the decoder at their time.
+        residuals of the new rows are added; those of the old rows are not computed again.
 
         Parameters
         ----------

@@ -140,7 +140,8 @@ class LatentEstimator(
         """Train the decoder.
 
         Under torchrun, or if torch.distributed has a process group, all processes train one model: each takes its own
-        batches of `batch_size` rows, and gradients are averaged. All processes must pass the same arguments.
+        batches of `batch_size` rows, and gradients are averaged. All processes must pass the same arguments. GPLVM and
+        BayesianGPLVM train in one process.
 
         Parameters
         ----------

@@ -48,8 +48,10 @@ class SASGPClassifier(ClassifierMixin, SupervisedEstimator):
     Attributes
     ----------
     classes_ : ndarray [C]
+        The classes, sorted.
     calibration_ : list of float
-        a and b of the probabilities."""
+        Two numbers a and b that were fitted to training rows: log p(c) is log frequency_c + a m_c / √(1 + b v), up to a
+        constant, with the mean m_c and the variance v of the score of class c."""
         + ATTRIBUTES
         + """
     Examples

@@ -32,9 +32,9 @@ class Decoding(Inference):
 
         The standard deviation is that of a new observation, noise included. `reconstruct` decodes rows.
 
-        A model of a table returns tables, with the columns that it was trained on: of numbers the mean, of scales the
-        median, of categories the most probable level. The "standard deviation" of a category or a yes-or-no column is
-        the probability that another level is right.
+        A model of a table returns tables, with the columns that it was trained on: numbers as the mean, ordinal columns
+        as the median, categories as the most probable level. The "standard deviation" of a category or a yes-or-no
+        column is the probability that another level is right.
 
         Parameters
         ----------
@@ -49,7 +49,7 @@ class Decoding(Inference):
         return self._decode(Z, return_std, out, self.posterior_, return_interval)
 
     def predict_scores(self, Z: Any, return_std: bool = False, *, out: Any = None) -> Any:
-        """What `predict` returns, before scores become columns of a table; the same for arrays.
+        """Like `predict` but, for a table, with the scores that columns are mapped to. The same for arrays.
 
         Parameters
         ----------
@@ -66,7 +66,7 @@ class Decoding(Inference):
     def probabilities(self, Z: Any) -> Any:
         """Probabilities of the levels of each binary, ordinal, count or category column at latents Z [M, Q].
 
-        A table whose columns are called column=level.
+        Returns a table whose columns are called column=level.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class Decoding(Inference):
         ----------
         n_samples : int
         noise : bool
-            Whether observation noise is added, as in data. Draws without noise are smooth.
+            Whether observation noise is added, as in data. Without it, rows are values of one smooth function of z.
         random_state : int, RandomState or None
             None: a new draw each time.
         """

@@ -27,8 +27,8 @@ class GeometryMethods(LatentEstimator):
         """The expected metric G(z) = E[JᵀJ] at latents Z [M, Q], where J = ∂f/∂z and f is the decoder's function.
 
         A small step dz changes what is decoded by E‖f(z + dz) − f(z)‖² = dzᵀ G dz, in squared units of the data. Where
-        the decoder knows little, G is large. The noise of observations does not enter. For a model of a table it is the
-        scores that change, into which the columns are mapped.
+        the decoder knows little, G is large. The noise of observations does not enter. For a model of a table, the
+        units are those of the scores that its columns are mapped to.
 
         Parameters
         ----------
@@ -61,7 +61,7 @@ class GeometryMethods(LatentEstimator):
         Parameters
         ----------
         path : array-like [n, Q] or [R, n, Q]
-            At least two points, joined by straight lines; or several paths of as many points.
+            At least two points, joined by straight lines; or R paths with the same number of points.
 
         Returns
         -------
@@ -83,7 +83,7 @@ class GeometryMethods(LatentEstimator):
 
         It starts from the shortest path over a graph, and is then moved until its energy is least. That is a local
         minimum, not longer than the straight line if n is at least 20. Straight lines between fewer points may leave
-        the path that the points lie on. The same call gives the same path, and the ends may be exchanged.
+        the path that the points lie on. The same call gives the same path, and the path from z1 to z0 is its reverse.
 
         Parameters
         ----------

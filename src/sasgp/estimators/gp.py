@@ -23,9 +23,9 @@ class GPEstimator(GeometryMethods, NearestRowsMethods):
 
     @property
     def noise_(self) -> float | NDArray[np.floating[Any]]:
-        """The trained noise variance or, if it is learned by feature, that of each feature, [D].
+        """Trained noise variance, one per feature if `noise_kind_` is "feature"; with "local", the noise far from data.
 
-        With noise="local" it is the global noise, which holds far from the data. `predict` returns the local one.
+        With noise="local", `predict` returns the local one.
         """
         noise = self.model_.feature_noise.numpy(force=True)
         return noise if self.noise_kind_ == "feature" else float(noise[0])

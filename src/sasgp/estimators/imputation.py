@@ -57,8 +57,8 @@ class Imputation(Decoding):
     ) -> Any:
         """Complete rows X [M, D]: each missing value, NaN, becomes its expectation given the row's observed values.
 
-        A table comes back as a table of the same kind: of numbers the expectation, whole where the column is, of scales
-        the median, of categories the most probable level.
+        A table comes back as a table of the same kind: numbers as their expectation, whole in columns of whole numbers;
+        ordinal columns as the median; categories as the most probable level.
 
         Parameters
         ----------

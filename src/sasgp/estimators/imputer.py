@@ -37,19 +37,20 @@ MOST_COLUMNS = 100  # with regressions: their work grows with the cube
 
 
 class SASGPImputer(FittedCard, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Completes tables of numbers with Gaussian processes.
+    """Completes tables with Gaussian processes.
 
-    Each column is regressed on the others, given what is known of them in the row. A DataFrame with columns that are
-    not numbers comes back as a DataFrame, in its own types. It is completed by a decoder (:class:`SASGP`), and so is a
-    table with more than 100 columns.
+    Each column of numbers is regressed on the others, given what is known of them in the row. A table with more than
+    100 columns, or with columns that are not numbers, is completed by a decoder (:class:`SASGP`) instead. A DataFrame
+    with columns that are not numbers comes back as a DataFrame, in its own types.
 
     Parameters
     ----------
     n_components : int, "auto" or None
         None: regressions. Otherwise a decoder with this number of latent dimensions. "auto": a tenth of the observed
         values is hidden in up to 2000 rows, and the number that predicts them best is used, among 1 and a quarter, half
-        and three quarters of the columns. That takes several fits. A decoder that is used in spite of None, and one of
-        columns that are not numbers with "auto", has half as many dimensions as there are columns, from 1 to 16.
+        and three quarters of the columns. That takes several fits. If a table needs a decoder but n_components is None,
+        or if it has columns that are not numbers and n_components is "auto", the decoder has half as many dimensions as
+        there are columns, from 1 to 16.
     max_epochs : int, optional
         Passes over the data that train a decoder. None: about 1000 steps, but at least 100 passes.
     random_state : int, RandomState or None

@@ -124,7 +124,7 @@ class Inference(Settings, TransformerMixin):
 
     @property
     def n_components_(self) -> int:
-        """Dimensions of the latent space."""
+        """Dimensions of the latent space, also if n_components="auto" chose them."""
         return self._n_features_out
 
     @overload

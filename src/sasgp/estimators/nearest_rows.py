@@ -41,9 +41,9 @@ class NearestRowsMethods(LatentEstimator):
 
         The standard deviation is that of a new observation, noise included. `reconstruct` decodes rows.
 
-        A model of a table returns tables, with the columns that it was trained on: of numbers the mean, of scales the
-        median, of categories the most probable level. The "standard deviation" of a category or a yes-or-no column is
-        the probability that another level is right.
+        A model of a table returns tables, with the columns that it was trained on: numbers as the mean, ordinal columns
+        as the median, categories as the most probable level. The "standard deviation" of a category or a yes-or-no
+        column is the probability that another level is right.
 
         Parameters
         ----------
@@ -72,7 +72,7 @@ class NearestRowsMethods(LatentEstimator):
         data: Any = None,
         out: Any = None,
     ) -> Any:
-        """What `predict` returns, before scores become columns of a table; the same for arrays.
+        """Like `predict` but, for a table, with the scores that columns are mapped to. The same for arrays.
 
         Parameters
         ----------
@@ -127,11 +127,13 @@ class NearestRowsMethods(LatentEstimator):
     ) -> Array:
         """Log density [M] of each row under the model, in nats summed over features: low for anomalies.
 
+        For a table, it is in the units of its columns: the log density of numbers and the log probability of levels.
+
         With Bayesian latents it estimates log p(x) = log ∫ p(x|z) p(z) dz, by importance sampling around the row's
         refined latent and from the prior. The estimate's exponential is unbiased, so the logarithm is a lower bound on
         average, tighter with more samples. With point latents, or n_samples=0, it is log N(x | m(z*), c(z*) I) at
         z* = transform(x), which measures reconstruction through the latent space. The negative of its mean per feature
-        is the paper's NLPD.
+        is the paper's NLPD. If the model is one of counts and X an AnnData object, it is the log density of the counts.
 
         Parameters
         ----------

@@ -35,7 +35,7 @@ class SASGPRegressor(RegressorMixin, MultiOutputMixin, TargetSettings, Supervise
         """Gaussian-process regression, trained with stochastic active sets, predicting from the nearest rows.
 
     Training takes seconds to a minute whatever the number of rows. Each prediction comes with a standard deviation.
-    Unlike other models of sasgp, it keeps its training rows, also in its file.
+    Unlike the models of latent spaces, it keeps its training rows, also in its file.
     """
         + documented(SupervisedSettings, TargetSettings)
         + """

@@ -124,7 +124,7 @@ class SupervisedEstimator(FittedCard, SupervisedPersistence, SupervisedSettings,
         X : array-like [N, P]
             An array, DataFrame, torch tensor, memory map or sparse matrix. Missing values are NaN.
         y : array-like [N] or [N, T]
-            One target for each row, or several.
+            One target for each row, or several. A classifier takes one class for each row, [N].
         checkpoint, resume, callback : optional
             As for :meth:`SASGP.fit`.
         """

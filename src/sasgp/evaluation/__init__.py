@@ -1,8 +1,11 @@
-"""What a fitted decoder says, and how good it is on rows that training did not see.
+"""How good a fitted decoder is on rows that training did not see.
 
-Every metric here goes through the latent space, z = encoder(x): it measures how well a row is reconstructed from its
-own latent position, not how well an unseen row is predicted.
+`structure` is public: it says how well latents keep neighbours and distances. The commands `sasgp fit` and
+`sasgp evaluate` print it with the other metrics.
 """
+
+# Metrics of decoded rows go through the latent space, z = encoder(x): they measure how well a row is reconstructed from
+# its own latent position, not how well an unseen row is predicted.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

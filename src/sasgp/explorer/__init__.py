@@ -4,10 +4,10 @@ A method of a fitted model makes it::
 
     model.explorer(X, labels=y)                         # shows itself in a notebook
     model.explorer(X, labels=y).save("explorer.html")
-
-`packed_decoder` packs the decoder, `content` the points and rows, and `page` puts them into one file. `assets` holds
-the style and the scripts of the page, which run as they are written.
 """
+
+# `packed_decoder` packs the decoder, `content` the points and rows, and `page` puts them into one file. `assets` holds
+# the style and the scripts of the page, which run as they are written.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -58,7 +58,7 @@ def explore(
         Rows [N, D] of the points: an array, or a DataFrame if the model is one of a table. Some of them are shown
         beside what is decoded. None shows no rows.
     Z
-        Latents [N, Q]. None takes those of the training rows.
+        Latents [N, Q] of X. None takes those of the training rows; X must then be these rows.
     labels
         N labels to colour by. Each of up to 30 classes has its own colour or shape. Other numbers have a scale.
     columns

@@ -32,7 +32,7 @@ class Settings:
     ----------
     n_components
         Dimensions of the latent space, Q. "auto" trains with up to twelve, each with its own lengthscale, and keeps
-        those that the decoder uses, the most relevant first. It needs Bayesian latents.
+        those that the decoder uses, the most relevant first. It needs Bayesian latents, and SASGP or GPLVM.
     latents
         "bayesian": a Gaussian posterior for each latent (Eq. 8). "point": one position each, under a N(0, I) prior.
     encoder
@@ -47,7 +47,7 @@ class Settings:
         "shared": one noise variance for all features. "feature": a learned scale for each feature, for features that
         differ in units or in how predictable they are. "auto": "shared" for images and for arrays whose features have
         one unit, otherwise "feature", as for standardised ones. "local": trained as "shared"; afterwards a second pass
-        over all rows measures the noise of each feature at each place in the latent space.
+        over all rows measures the noise of each feature at each place in the latent space. It needs SASGP or GPLVM.
     active_set_size
         Active points per batch, A; at most half of the batch if the data are few. None makes all rows active: the exact
         GP-LVM, whose cost grows with the cube of the number of rows.
@@ -70,8 +70,8 @@ class Settings:
         neighbours together; the last two need the extra `layouts`. In Python also an array [N, Q], or any object with
         scikit-learn's fit_transform.
     dtype
-        Precision of the arithmetic: "float32" or "float64". Arrays whose squares do not fit into float32 are computed
-        with in float64.
+        Precision of the arithmetic: "float32" or "float64". For arrays whose squares do not fit into float32 it is
+        always float64.
     device
         "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ...
     random_state
@@ -200,20 +200,21 @@ class SupervisedSettings:
     neighbours
         Rows that a prediction is conditioned on, with "nearest".
     support_size
-        Positions of "all-rows", at most.
+        Positions that "all-rows" uses, at most.
     active_set_size
         Active rows per batch, A; at most half of the batch if the data are few.
     batch_size
         Rows per batch, B.
     max_epochs
-        Passes over the data. None: about 500 steps; of more rows than those need, a random part trains the kernel.
+        Passes over the data. None: about 500 steps. If the data have more rows than these steps need, a random part of
+        the rows trains the kernel.
     learning_rate
         Peak of the one-cycle schedule for the network of a deep kernel.
     hyper_learning_rate
         Peak of the schedule for kernel and noise.
     dtype
-        Precision of training: "float32" or "float64". Inputs whose squares do not fit into float32 are computed with in
-        float64, and so are all predictions.
+        Precision of training: "float32" or "float64". For inputs whose squares do not fit into float32 it is always
+        float64. Predictions are always computed in float64.
     device
         "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ...
     random_state

@@ -50,7 +50,7 @@ def partial_dependence(
     features
         The inputs to vary, one panel each: names of columns, or their places.
     n_rows
-        At most so many random rows of X are used.
+        At most this many random rows of X are used.
     title
         Title of the figure.
 

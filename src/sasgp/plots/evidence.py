@@ -13,7 +13,9 @@ __all__ = ["evidence_curve"]
 
 
 def evidence_curve(curve: "EvidenceCurve", *, title: str | None = None) -> Figure:
-    """Draw the mean log density of a row given a other rows, against a. A sentence says what doubling a would bring.
+    """Draw the mean log density of a row given `a` other rows, against `a`.
+
+    A sentence says what doubling `a` would bring.
 
     Error bars are ±2 standard errors of each size alone. All sizes share their active sets and rows, so the steps
     between sizes, and the gain in the sentence, are known much more precisely.

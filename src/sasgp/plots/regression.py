@@ -154,7 +154,9 @@ def confusion(observed: ArrayLike, guessed: ArrayLike, *, name: str = "class", t
 
 
 def reliability(right: ArrayLike, confidence: ArrayLike, *, title: str | None = None) -> Figure:
-    """Draw how often predicted classes are right, against how probable they were. Calibrated: the diagonal.
+    """Draw how often predicted classes are right, against how probable they were.
+
+    Calibrated predictions lie on the diagonal.
 
     Parameters
     ----------
