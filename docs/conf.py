@@ -85,7 +85,7 @@ html_favicon = "_static/logo.svg"
 html_show_sourcelink = False
 html_copy_source = False
 html_last_updated_fmt = None
-html_sidebars = {"getting-started": [], "changelog": []}
+html_sidebars = {"getting-started": []}
 html_theme_options = {
     "logo": {"text": "sasgp", "image_light": "_static/logo.svg", "image_dark": "_static/logo.svg"},
     "header_links_before_dropdown": 8,

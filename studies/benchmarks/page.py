@@ -164,7 +164,8 @@ def _part(name: str, records: list[Record]) -> str:
     if not records:
         return f"Not measured yet: {command}."
     date, machine = records[0]["date"], records[0]["machine"]
-    made = [command, f"{machine['cores']} cores", f"{machine['threads']} threads" if machine.get("threads") else ""]
+    threads = machine.get("threads")
+    made = [command, f"{machine['cores']} cores", f"{threads} thread{'s' * (threads > 1)}" if threads else ""]
     made += [machine.get("processor") or "", date[:10] if date else ""]
     text = [_table(name, records), f"{', '.join(filter(None, made))}; studies/results/benchmarks/{name}.json."]
     if name in FIGURES:

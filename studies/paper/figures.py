@@ -19,7 +19,10 @@ CAPTIONS = {
     "fig2": "The objective against the time of training for several sizes of the active set, MNIST",
     "fig3": "Latent spaces of MNIST: training rows above, test rows below, grey where the decoder is uncertain",
     "fig4": "Latent spaces of Fashion-MNIST, in the same way",
-    "layouts": "Test rows of MNIST and Fashion-MNIST, grey where the decoder is uncertain; UMAP and openTSNE have none",
+    "layouts": (
+        "Test rows of MNIST and Fashion-MNIST, grey where the decoder is uncertain. Methods with one variance for all "
+        "places, or none, have no grey. SASGP from t-SNE was run on Fashion-MNIST only"
+    ),
     "tradeoff": "MNIST by the weight of staying near the layout: accuracy of neighbours, and the density of test rows",
     "fig5": (
         "Left: the objective against the time of training, active sets and inducing points, for several sizes of the "

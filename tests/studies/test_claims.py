@@ -1,4 +1,4 @@
-"""Numbers that pages quote by hand are those of their records: README, guide, trust, layouts and evidence.
+"""Numbers that pages quote by hand are those of their records: README, guide, trust, layouts, evidence and times.
 
 A line of a table is found by its first cells, and a sentence by its words, in whatever page they stand. Tables between
 markers are held against their records by the tests of their pages.
@@ -165,7 +165,37 @@ def evidence():
         yield (f"SAS, A = {A}",), [value, short(one["seconds"] / one["n_estimates"], 1) + words]
 
 
-TABLES = (readme, units, local_noise, anomalies, oil_flow, layouts, guide, evidence)
+def two_digits(value):
+    """Times as pages write them: 11, 1.5, .032."""
+    return re.sub(r"^0\.", ".", f"{float(f'{value:.2g}'):g}")
+
+
+def times():
+    for D in (64, 784, 3072):
+        rows = results("floor", "benchmarks")[0]["rows"]
+        sizes = {"latents": "bayesian", "A": 400, "B": 1024, "D": D}
+        row = next(row for row in rows if row.items() >= sizes.items())
+        yield (str(D),), [f"{row[f'{name}, ms']['median']:.0f} ms" for name in ("step", "mixed")]
+    quality = results("quality", "benchmarks")[0]
+    few, many_epochs = (
+        next(run["fit"] for run in quality["runs"] if run["epochs"] == epochs and "batch_size" not in run)
+        for epochs in (2, 30)
+    )
+    ours = f"{few:.0f} s for 2 epochs, {many_epochs:.0f} s for 30"
+    yield ("time for MNIST, 2 cores",), [ours, "", "", f"{quality['umap']['fit']:.0f} s"]
+    peers = results("peers", "benchmarks")[0]["UMAP"]["transform"]
+    ours, theirs = (two_digits(peers[name]["median"]) for name in ("SASGP", "UMAP"))
+    yield ("`transform` of 10 000 new rows of MNIST",), [f"{ours} s, where UMAP takes {theirs} s"]
+    each = {row["method"]: row["µs a row"] / 1e3 for row in results("inference", "benchmarks")[0]["rows"]}
+    for title, method in {
+        "`predict`, per row of 10 000": "predict",
+        "`transform(X, refine=20)`, per row of 1000": "transform(refine=20)",
+        "`score_samples`, per row of 1000": "score_samples",
+    }.items():
+        yield (title,), [f"{two_digits(each[method])} ms"]
+
+
+TABLES = (readme, units, local_noise, anomalies, oil_flow, layouts, guide, evidence, times)
 
 
 @pytest.mark.parametrize("lines", TABLES, ids=lambda lines: lines.__name__)
