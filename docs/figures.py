@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from sklearn.datasets import load_wine
 
 from sasgp import SASGP, SASGPRegressor, plots
 from sasgp.data import load
@@ -18,7 +19,8 @@ IMAGES = Path(__file__).parent / "images"
 
 
 def main(runs: Path | None) -> None:
-    """Draw s(a) of digits, digits with holes, a regression, and the geometry of digits and of a sphere."""
+    """Draw wine, s(a) of digits, digits with holes, a regression, and the geometry of digits and of a sphere."""
+    wine().savefig(IMAGES / "wine.png", dpi=110)
     X = load("digits").X
     model = SASGP(random_state=0).fit(X) if runs is None else SASGP.load(runs / "digits" / "model.safetensors")
     curve = model.evidence_curve(X, random_state=0)
@@ -26,6 +28,13 @@ def main(runs: Path | None) -> None:
     missing_values().savefig(IMAGES / "missing-values.png", dpi=110, bbox_inches="tight")
     regression().savefig(IMAGES / "regression.png", dpi=110)
     draw_geometry(model)
+
+
+def wine() -> Figure:
+    """The latent space of the table that docs/getting-started.md fits, by the same lines."""
+    data = load_wine(as_frame=True)
+    model = SASGP(random_state=0)
+    return plots.latent_space(model, model.fit_transform(data.data), data.target)
 
 
 def missing_values(rows: int = 8) -> Figure:

@@ -51,7 +51,6 @@ GROUPS = {
         "dtype",
         "precision",
         "device",
-        "precision",
         "random_state",
     ),
     Group("Only with --model bayesian-gplvm", sort_key=13): ("n_inducing",),
