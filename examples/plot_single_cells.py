@@ -76,7 +76,7 @@ figure.axes[0].child_axes[-1].set_ylabel("true time")
 figure
 
 # %%
-# A trajectory is the shortest path, as the data measure it, from the youngest cells to the fork and on to the most mature
+# A trajectory is the shortest path, as the data measure it, from the youngest cells to the fork and on to the mature
 # cells of a fate. Without the stop at the fork, a path may cut the corner, where there are no cells. Decoded along the
 # path, a gene has a mean and a 90 % band. The points are new cells, at the place of the path that is nearest to their
 # latents. The first two genes differ most between the fates; the third has the highest bump on the way.
