@@ -81,7 +81,7 @@ for panel, q, name in zip(axes, maps, ("SASGPClassifier", "the truth", "random f
     panel.set(title=name, xlabel="petal length", xlim=(-2.5, 4.5), ylim=(-3.1, 3.9))
     panel.grid(visible=False)
 axes[0].set_ylabel("petal width")
-axes[0].legend(loc="lower left")
+axes[0].legend(loc="lower left", markerscale=1.8, frameon=True, facecolor="white", framealpha=1)
 plt.show()
 
 # %%

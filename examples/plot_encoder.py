@@ -8,7 +8,7 @@ them.
 
 # %%
 # A camera watches a particle. Each frame has 14×14 pixels, most of them noise, and there are a hundred frames to learn
-# from. The default encoder is a perceptron with some 300 000 weights that takes pixels for unrelated columns: plenty
+# from. The default encoder is a perceptron with some 465 000 weights that takes pixels for unrelated columns: plenty
 # for many rows, too much for a hundred noisy ones.
 
 import tempfile
@@ -42,7 +42,7 @@ X_test, place_test = frames(500)
 # %%
 # An encoder is any module that maps rows [B, D] to z [B, Q] or, for Bayesian latents, to a pair (mean, variance). This
 # one has a convolution that smooths the frame, finds where it is brightest by a soft maximum, and maps that place to z.
-# It has 36 weights, and all of them are trained. It sees rows as they are, neither centred nor scaled.
+# It has 35 weights, and all of them are trained. It sees rows as they are, neither centred nor scaled.
 
 
 class Spot(torch.nn.Module):

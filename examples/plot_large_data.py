@@ -110,7 +110,7 @@ for name, minutes, colour in (
 ):
     axes.loglog(sizes, minutes, "o-", color=colour, label=name)
     for size, value in zip(sizes, minutes, strict=True):
-        text = f"{60 * value:.2g} s" if value < 1.5 else f"{value:.0f} min"
+        text = f"{value:.2g}" if value < 10 else f"{value:.0f}"
         axes.annotate(text, (size, value), (0, 8), textcoords="offset points", ha="center", fontsize=8, color=colour)
 axes.set(xlabel="rows", ylabel="minutes on one core", xlim=(5e3, 2e7))
 axes.margins(y=0.15)

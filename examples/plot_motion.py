@@ -108,7 +108,7 @@ def draw_pose(panel, angles, at=(0.0, 0.0), size=1.0):
 circle = np.linspace(0, 2 * np.pi, 13)[:-1]
 radius = np.median(ring(Z)[:, 2])
 stops = middle + radius * np.column_stack([np.cos(circle), np.sin(circle)])
-decoded, std = model.predict(stops, return_std=True)
+decoded = model.predict(stops)
 figure, panel = plt.subplots(figsize=(7, 7))
 panel.scatter(*Z.T, s=6, color="#d5d5d5")
 panel.plot(*np.vstack([stops, stops[:1]]).T, color="#999999", lw=1)
@@ -117,8 +117,6 @@ for place, row in zip(stops, decoded, strict=True):
     draw_pose(panel, row, middle + 1.8 * (place - middle), size)
 panel.set(aspect="equal", xlabel="$z_0$", ylabel="$z_1$", title="poses decoded at twelve places of the ring")
 plt.show()
-_, inside = model.predict(middle[None], return_std=True)
-print(f"standard deviation of an angle: {std.mean():.1f} degrees on the ring, {inside.mean():.1f} in its middle")
 
 # %%
 # The near leg of each held-out pose is hidden behind a table. The rest of the body says where it is, and draws say how
