@@ -10,7 +10,19 @@ import pytest
 import sasgp
 
 # For pictures, files, downloads, the command line and torch's compiler. scikit-learn imports scipy and pandas
-UNUSED = {"matplotlib", "polars", "pooch", "cyclopts", "rich", "PIL", "h5py", "anndata", "umap", "torch._dynamo"}
+UNUSED = {
+    "matplotlib",
+    "polars",
+    "pooch",
+    "cyclopts",
+    "rich",
+    "PIL",
+    "h5py",
+    "anndata",
+    "umap",
+    "torch._dynamo",
+    "sympy",
+}
 
 SCRIPT = """
 import json, sys
@@ -27,10 +39,22 @@ model.predict(model.transform(X[:2], refine=1), return_std=True)
 model.score_samples(X[:2])
 """
 
+# The outline of each kind of model is made without memory, on torch's device "meta"
+LOAD = (
+    FIT
+    + """
+from sasgp import VAE, BayesianGPLVM
+for kind, settings in [(SASGP, {}), (SASGP, {"encoder": "table"}), (BayesianGPLVM, {}), (VAE, {})]:
+    kind(max_epochs=1, random_state=0, **settings).fit(X * [1, 2, 9]).save("model.safetensors")
+    kind.load("model.safetensors")
+"""
+)
 
-def loaded(code):
+
+def loaded(code, folder=None):
     """The modules that a new process has after some code."""
-    done = subprocess.run([sys.executable, "-c", SCRIPT.format(code)], check=True, capture_output=True, text=True)
+    line = [sys.executable, "-c", SCRIPT.format(code)]
+    done = subprocess.run(line, check=True, capture_output=True, text=True, cwd=folder)
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -43,6 +67,10 @@ def test_training_and_inference_load_no_more_than_they_use():
     assert {"torch", "gpytorch", "sklearn", "sasgp.estimators.sas"} <= modules
     assert not modules & UNUSED
     assert not {f"sasgp.estimators.{name}" for name in ("classifier", "regressor", "imputer", "vae")} & modules
+
+
+def test_loading_a_model_needs_no_compiler(tmp_path):
+    assert not loaded(LOAD, tmp_path) & {"torch._dynamo", "sympy"}
 
 
 def test_every_estimator_is_found_where_it_is_said_to_be():

@@ -31,7 +31,10 @@ def learnt(Z, X, scales=None):
     kernel = ScaleKernel(RBFKernel()).double()
     encoder = Table(Z, variance=False).double().requires_grad_(False)
     mean = torch.zeros(X.shape[1], dtype=torch.float64)
-    model = SASModel(encoder, kernel, noise=1.0, mean=mean, active_set_size=100, scales=scales).double()
+    by_feature = scales is not None
+    model = SASModel(encoder, kernel, noise=1.0, mean=mean, active_set_size=100, by_feature=by_feature).double()
+    if by_feature:
+        model.start_from(mean, 1.0, scales)
     groups = model.parameter_groups(1e-3, 5e-2)[1:]
     for _ in Training(model, Memory(X), groups, batch_size=200, max_epochs=70, seed=0):
         pass

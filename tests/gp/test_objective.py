@@ -45,8 +45,10 @@ def kernel_parts(kernel, Z, A):
 def check_gradient(kernel, rng, *, A, B, D, N, scales=None):
     """Finite differences of the model's likelihood in Z, every hyperparameter, log σ², log s and X."""
     encoder, mean = Table(draw(rng, B, 2), variance=False), torch.zeros(D, dtype=DOUBLE)
-    model = SASModel(encoder, kernel, noise=0.2, mean=mean, active_set_size=A, scales=scales)
+    model = SASModel(encoder, kernel, noise=0.2, mean=mean, active_set_size=A, by_feature=scales is not None)
     model.double()
+    if scales is not None:
+        model.start_from(mean, 0.2, scales)
     for parameter in kernel.parameters():  # away from GPyTorch's defaults, where two hyperparameters may coincide
         parameter.data += 0.3 * draw(rng, *parameter.shape)
     X = draw(rng, B, D).requires_grad_()

@@ -35,12 +35,16 @@ def normal(*shape, seed=0, dtype=torch.float64):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-def inducing(A=N, dtype=torch.float64, Z=None, latents=None, **options):
+def inducing(A=N, dtype=torch.float64, Z=None, latents=None, scales=None, **options):
     """A model of N fixed points, whose first A are the inducing inputs unless told."""
     latents = normal(N, Q, dtype=dtype) if latents is None else latents
     kernel = kernels.make("rbf", Q).to(dtype)
     options = {"noise": NOISE, "mean": torch.zeros(D, dtype=dtype)} | options
-    return InducingModel(Table(latents, variance=False), kernel, Z=latents[:A] if Z is None else Z, **options)
+    options |= {"Z": latents[:A] if Z is None else Z, "by_feature": scales is not None}
+    model = InducingModel(Table(latents, variance=False), kernel, **options)
+    if scales is not None:
+        model.start_from(options["mean"], options["noise"], scales)
+    return model
 
 
 def bound(model, X, Z, n_total=N, M=None, L_C=None):

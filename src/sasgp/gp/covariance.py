@@ -5,9 +5,11 @@ numbers: one product of narrow matrices and one exponential forward, two narrow 
 """
 
 import torch
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
+
+from sasgp.gp.kernels import is_scaled
 
 __all__ = ["covariances"]
 
@@ -29,7 +31,7 @@ def covariances(kernel: Kernel, Z: Tensor, A: int) -> tuple[Tensor, Tensor]:
 def _is_scaled(kernel: Kernel, base: type[Kernel]) -> bool:
     """Whether a kernel is s k(‖(z − z')/ℓ‖) of this class, and nothing else: a subclass might compute others."""
     return (
-        type(kernel) is ScaleKernel
+        is_scaled(kernel)
         and type(kernel.base_kernel) is base
         and kernel.active_dims is None
         and kernel.base_kernel.active_dims is None

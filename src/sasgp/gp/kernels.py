@@ -106,6 +106,21 @@ class CustomKernelError(InputError):
     """The kernel has parts that are not GPyTorch's own, so it cannot be described."""
 
 
+class OneScaleKernel(ScaleKernel):
+    """GPyTorch's ScaleKernel, if it is one kernel and not a batch of them.
+
+    GPyTorch asks torch.broadcast_shapes for the shape of the batch, which imports sympy at its first call. That takes
+    half a second in each process, for an empty shape.
+    """
+
+    batch_shape = torch.Size()
+
+
+def is_scaled(kernel: Kernel) -> bool:
+    """Whether a kernel is s k(z, z') of its base kernel, and nothing else: a subclass might compute something else."""
+    return type(kernel) in (ScaleKernel, OneScaleKernel)
+
+
 def make(name: str, n_components: int) -> Kernel:
     """A kernel by name. All kernels have an amplitude; amplitude and lengthscales start at 1.
 
@@ -135,7 +150,7 @@ def make(name: str, n_components: int) -> Kernel:
             near = difflib.get_close_matches(str(name), NAMES, n=1)
             cure = f"Did you mean {near[0]!r}?" if near else "Choose one of these, or pass a gpytorch.kernels.Kernel."
             raise InputError(f"kernel must be one of {', '.join(map(repr, NAMES))}. Got {name!r}. {cure}")
-    return ScaleKernel(base, outputscale_constraint=positive())
+    return OneScaleKernel(base, outputscale_constraint=positive())
 
 
 def build(kernel: str | Kernel, n_components: int) -> Kernel:
@@ -253,7 +268,7 @@ def _custom(reason: str) -> CustomKernelError:
 
 def _class_name(table: Mapping[str, tuple[Any, Any]], thing: object) -> str:
     """The name of a thing's class, if exactly that class is in the table. A subclass might compute something else."""
-    cls = type(thing)
+    cls = ScaleKernel if type(thing) is OneScaleKernel else type(thing)
     if cls.__name__ not in table or table[cls.__name__][0] is not cls:
         raise _custom(f"{cls.__module__}.{cls.__qualname__} is not one of {', '.join(table)}")
     return cls.__name__

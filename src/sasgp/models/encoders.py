@@ -24,6 +24,7 @@ Layer = TypeVar("Layer", bound=nn.Module)
 ENCODE_ROWS = 4096  # encoded at a time, outside of training
 HIDDEN = (512, 256)  # the paper's encoder
 INITIAL_VARIANCE = 0.1  # of q(z), relative to latents of unit variance
+INITIAL_RAW = math.log(math.expm1(INITIAL_VARIANCE))  # softplus gives INITIAL_VARIANCE
 MIN_VARIANCE = 1e-8  # keeps log var finite if softplus underflows
 
 
@@ -161,7 +162,7 @@ class Network(Encoder):
         if self.raw_var is not None:
             last = self.raw_var[-1]
             assert isinstance(last, nn.Linear)
-            last.bias.fill_(float(_softplus_inverse(torch.tensor(INITIAL_VARIANCE))))
+            last.bias.fill_(INITIAL_RAW)
         return self
 
     def forward(self, X: Tensor, index: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
@@ -240,13 +241,12 @@ def _convolutional(picture: Picture, n_components: int, masks: bool) -> nn.Seque
     return nn.Sequential(*layers, nn.Flatten(), *perceptron([C * H * W, 128, n_components]))
 
 
-@torch.no_grad()
 def unfilled(kind: type[Layer], *sizes: int, **more: int) -> Layer:
     """A layer of zeros, until `draw_weights` or a file sets its values. Nothing is drawn from global state."""
-    device = "meta" if torch.get_default_device().type == "meta" else "cpu"  # on "meta", only the shapes are wanted
-    layer: Layer = nn.utils.skip_init(kind, *sizes, device=device, **more)  # type: ignore[no-untyped-call]
-    for parameter in layer.parameters():
-        parameter.zero_()
+    layer = kind(*sizes, device="meta", **more)  # only shapes, so no numbers are drawn
+    for name, parameter in list(layer.named_parameters()):
+        # torch's own to_empty imports half a second of reference code
+        setattr(layer, name, nn.Parameter(torch.zeros(parameter.shape)))
     return layer
 
 
@@ -270,8 +270,7 @@ class Table(Encoder):
     def __init__(self, Z: Tensor, *, variance: bool) -> None:
         super().__init__()
         self.mu = nn.Parameter(Z.clone())
-        initial = _softplus_inverse(torch.full_like(Z, INITIAL_VARIANCE))
-        self.raw_var = nn.Parameter(initial) if variance else None
+        self.raw_var = nn.Parameter(Z.new_full(Z.shape, INITIAL_RAW)) if variance else None
 
     def forward(self, X: Tensor, index: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         assert index is not None, "a Table knows only the rows that it was trained on"

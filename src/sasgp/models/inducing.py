@@ -86,7 +86,7 @@ class InducingModel(SASModel):
 
     Parameters
     ----------
-    encoder, kernel, noise, mean, encoder_noise, scales
+    encoder, kernel, noise, mean, encoder_noise, by_feature
         As for `SASModel`.
     Z : Tensor [A, Q]
         The initial inducing inputs.
@@ -105,17 +105,23 @@ class InducingModel(SASModel):
         mean: Tensor,
         Z: Tensor,
         encoder_noise: float = 0.0,
-        scales: Tensor | None = None,
+        by_feature: bool = False,
     ) -> None:
         A, D = len(Z), len(mean)
         super().__init__(
-            encoder, kernel, noise=noise, mean=mean, active_set_size=None, encoder_noise=encoder_noise, scales=scales
+            encoder,
+            kernel,
+            noise=noise,
+            mean=mean,
+            active_set_size=None,
+            encoder_noise=encoder_noise,
+            by_feature=by_feature,
         )
         self.Z = nn.Parameter(Z.detach().clone())
         # q(v) starts as the prior. The factor of its precision is kept, not the precision itself, whose eigenvalues go
         # from 1 to N/σ². Rounding that would spoil the directions of small eigenvalues much more.
         self.register_buffer("M", mean.new_zeros(A, D))
-        self.register_buffer("L_C", torch.eye(A, dtype=mean.dtype, device=mean.device))
+        self.register_buffer("L_C", mean.new_zeros(A, A).fill_diagonal_(1))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=mean.device))
 
     @classmethod
@@ -127,7 +133,7 @@ class InducingModel(SASModel):
             mean=torch.zeros(D),
             Z=torch.zeros(settings.n_inducing, Q),
             encoder_noise=encoder_noise,
-            scales=torch.ones(2, D) if settings.by_feature else None,
+            by_feature=settings.by_feature,
         )
 
     @property

@@ -41,9 +41,9 @@ class SASModel(LatentModel):
         A. None: the whole batch is active.
     encoder_noise : float
         s, the noise on the encoder's input during training, in units of σ.
-    scales : Tensor [2, D] or None
-        The smallest scale that each feature may take, and its initial scale. A feature's signal and noise are in units
-        of its scale, which is learned. None: all scales are 1 and stay so.
+    by_feature : bool
+        Whether each feature has its own scale, the unit of its signal and noise, which is learned. Otherwise all
+        scales are 1 and stay so.
     """
 
     mean: Tensor
@@ -59,14 +59,14 @@ class SASModel(LatentModel):
         mean: Tensor,
         active_set_size: int | None,
         encoder_noise: float = 0.0,
-        scales: Tensor | None = None,
+        by_feature: bool = False,
     ) -> None:
         super().__init__(encoder, encoder_noise)
         self.kernel = kernel
         # On a log scale, a step of Adam is a relative change, whatever the units of the data
         self.log_noise = nn.Parameter(torch.tensor(math.log(noise), dtype=mean.dtype))
-        self.log_scales = None if scales is None else nn.Parameter(scales[1].log())
-        self.register_buffer("least_scales", None if scales is None else scales[0])
+        self.log_scales = nn.Parameter(mean.new_zeros(len(mean))) if by_feature else None
+        self.register_buffer("least_scales", mean.new_zeros(len(mean)) if by_feature else None)
         self.register_buffer("mean", mean)
         self.active_set_size = active_set_size
 
@@ -79,12 +79,12 @@ class SASModel(LatentModel):
             mean=torch.zeros(D),
             active_set_size=settings.active_set_size,
             encoder_noise=encoder_noise,
-            scales=torch.ones(2, D) if settings.by_feature else None,
+            by_feature=settings.by_feature,
         )
 
     @torch.no_grad()
     def start_from(self, mean: Tensor, noise: float, scales: Tensor) -> None:
-        """Set the training mean [D], the noise σ² and, if they are learned, the scales [2, D]."""
+        """Set the training mean [D], the noise σ² and, if they are learned, the scales [2, D]: the least, the first."""
         self.mean.copy_(mean)
         self.log_noise.fill_(math.log(noise))
         if self.log_scales is not None and self.least_scales is not None:

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, ProductKernel, RBFKernel
 from torch import Tensor
 
 from sasgp.errors import InputError
-from sasgp.gp.kernels import units_of
+from sasgp.gp.kernels import is_scaled, units_of
 
 __all__ = ["Derivatives", "check_differentiable", "derivatives"]
 
@@ -95,14 +95,14 @@ def _profile(kernel: Kernel) -> Profile | None:
 def _has_closed_form(kernel: Kernel) -> bool:
     if len(kernel.batch_shape):
         return False
-    if type(kernel) is ScaleKernel:
+    if is_scaled(kernel):
         return _has_closed_form(kernel.base_kernel)
     return type(kernel) in (AdditiveKernel, ProductKernel) or _profile(kernel) is not None
 
 
 def _closed_form(kernel: Kernel, Z: Tensor, W: Tensor, mixed: bool) -> Derivatives:
     """As `derivatives`, in the kernel's own dimensions."""
-    if type(kernel) is ScaleKernel:  # it has taken over the active_dims of its base
+    if is_scaled(kernel):  # it has taken over the active_dims of its base
         found = _closed_form(kernel.base_kernel, Z, W, mixed)
         s, second = kernel.outputscale, found.mixed
         return Derivatives(s * found.k, s * found.left, s * found.right, None if second is None else s * second)
@@ -151,9 +151,9 @@ def _product(a: Derivatives, b: Derivatives) -> Derivatives:
 
 def _by_autograd(kernel: Kernel, Z: Tensor, W: Tensor, offset: float, mixed: bool) -> Derivatives:
     """As `derivatives`, for any kernel."""
-    Q = Z.shape[-1]
-    shape = torch.broadcast_shapes(Z.shape, W.shape)  # type: ignore[no-untyped-call]
-    Z, W = (points.detach().expand(shape).reshape(-1, Q) for points in (Z, W))
+    Z, W = torch.broadcast_tensors(Z.detach(), W.detach())  # type: ignore[no-untyped-call]
+    shape, Q = Z.shape, Z.shape[-1]
+    Z, W = Z.reshape(-1, Q), W.reshape(-1, Q)
     k, left, right, _ = _gradients(kernel, Z, W, mixed=False)
     second = None
     if mixed:
