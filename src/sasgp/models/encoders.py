@@ -173,14 +173,6 @@ class Network(Encoder):
         """Only the mean of q(z), [B, Q]: half of the work if there is a network for the variance."""
         return self._output(self.mu, self._input(X))
 
-    def mean_parameters(self) -> list[nn.Parameter]:
-        """What the mean of q(z) is made of, as far as it is learned."""
-        return [p for name, p in self.named_parameters() if not name.startswith("raw_var") and p.requires_grad]
-
-    def variance_parameters(self) -> list[nn.Parameter]:
-        """What the variance of q(z) is made of, where that is apart from the mean."""
-        return [p for name, p in self.named_parameters() if name.startswith("raw_var")]
-
     def varied(self, X: Tensor, generator: torch.Generator) -> Tensor:
         """Images are moved a little; other rows stay as they are."""
         return X if self.picture is None else self.picture.shifted(X, generator)
