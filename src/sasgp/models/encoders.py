@@ -24,7 +24,6 @@ Layer = TypeVar("Layer", bound=nn.Module)
 ENCODE_ROWS = 4096  # encoded at a time, outside of training
 HIDDEN = (512, 256)  # the paper's encoder
 INITIAL_VARIANCE = 0.1  # of q(z), relative to latents of unit variance
-INITIAL_RAW = math.log(math.expm1(INITIAL_VARIANCE))  # softplus gives INITIAL_VARIANCE
 MIN_VARIANCE = 1e-8  # keeps log var finite if softplus underflows
 
 
@@ -97,6 +96,11 @@ def _softplus_inverse(y: Tensor) -> Tensor:
     return y + torch.log(-torch.expm1(-y))
 
 
+def _initial_raw(dtype: torch.dtype) -> float:
+    """What `_variance` makes INITIAL_VARIANCE of."""
+    return float(_softplus_inverse(torch.tensor(INITIAL_VARIANCE, dtype=dtype, device="cpu")))
+
+
 def _variance(raw: Tensor) -> Tensor:
     return F.softplus(raw) + MIN_VARIANCE
 
@@ -162,7 +166,7 @@ class Network(Encoder):
         if self.raw_var is not None:
             last = self.raw_var[-1]
             assert isinstance(last, nn.Linear)
-            last.bias.fill_(INITIAL_RAW)
+            last.bias.fill_(_initial_raw(torch.float32))
         return self
 
     def forward(self, X: Tensor, index: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
@@ -262,7 +266,7 @@ class Table(Encoder):
     def __init__(self, Z: Tensor, *, variance: bool) -> None:
         super().__init__()
         self.mu = nn.Parameter(Z.clone())
-        self.raw_var = nn.Parameter(Z.new_full(Z.shape, INITIAL_RAW)) if variance else None
+        self.raw_var = nn.Parameter(Z.new_full(Z.shape, _initial_raw(Z.dtype))) if variance else None
 
     def forward(self, X: Tensor, index: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         assert index is not None, "a Table knows only the rows that it was trained on"
