@@ -69,7 +69,10 @@ def file(request, tmp_path_factory):
 def parts(path):
     header, tensors = storage.read(path)
     header["sasgp"] = header["settings"]["device"] = None  # the version, and the device, which `load` is told
-    header["fitted"].setdefault("missing_share_", 0.0)  # older files have none
+    settings, fitted = header["settings"], header["fitted"]  # older files do not have all of them
+    settings.setdefault("precision", "auto")
+    for name, value in {"missing_share_": 0.0, "precision_": "float32", "dtype_": settings.get("dtype")}.items():
+        fitted.setdefault(name, value)
     return header, {
         name: (str(value.dtype), tuple(value.shape), value.flatten().view(torch.uint8).tolist())
         for name, value in tensors.items()
@@ -140,4 +143,16 @@ def test_a_shape_of_images_that_does_not_fit_is_refused(shape, tmp_path):
     header["fitted"]["image_shape_"] = shape
     storage.write(path, header, tensors)
     with pytest.raises(InputError, match="its image_shape does not fit its features"):
+        sasgp.SASGP.load(path)
+
+
+@pytest.mark.parametrize("wrong", [2.5, "two", True, None])
+def test_levels_of_different_types_are_refused(wrong, tmp_path):
+    path = tmp_path / "model.safetensors"
+    sasgp.SASGP(max_epochs=1, random_state=0).fit(mixed()).save(path)
+    header, tensors = storage.read(path)
+    grade = next(column for column in header["columns"]["columns"] if column["name"] == "grade")
+    grade["levels"][1] = wrong  # between whole numbers
+    storage.write(path, header, tensors)
+    with pytest.raises(InputError, match="its columns are none that a table has"):
         sasgp.SASGP.load(path)

@@ -107,13 +107,9 @@ class CustomKernelError(InputError):
 
 
 class OneScaleKernel(ScaleKernel):
-    """GPyTorch's ScaleKernel, if it is one kernel and not a batch of them.
+    """GPyTorch's ScaleKernel, if it is one kernel and not a batch of them."""
 
-    GPyTorch asks torch.broadcast_shapes for the shape of the batch, which imports sympy at its first call. That takes
-    half a second in each process, for an empty shape.
-    """
-
-    batch_shape = torch.Size()
+    batch_shape = torch.Size()  # GPyTorch asks torch.broadcast_shapes, which imports sympy: half a second in each process
 
 
 def is_scaled(kernel: Kernel) -> bool:

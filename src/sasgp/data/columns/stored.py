@@ -69,13 +69,13 @@ def _check_number(column: Number) -> None:
 
 def _check_levels(column: Discrete | Category) -> None:
     levels, cuts = column.levels, column.cuts
-    kinds = {str if isinstance(level, str) else float for level in levels if isinstance(level, str | int | float)}
+    kinds = {type(level) for level in levels}
     is_category = isinstance(column, Category)
     if (
         len(kinds) != 1
+        or not kinds <= {str, bool, int, float}
         or len(set(levels)) != len(levels)
-        or not levels
-        or (kinds == {float} and not _all_finite(levels))
+        or not (kinds == {str} or _all_finite(levels))
     ):
         raise ValueError(f"the levels of column {column.name!r} are none")
     if len(cuts) != len(levels) - (not is_category) or not _all_finite(cuts) or not (is_category or _rises(cuts)):
