@@ -109,7 +109,7 @@ class CustomKernelError(InputError):
 class OneScaleKernel(ScaleKernel):
     """GPyTorch's ScaleKernel, if it is one kernel and not a batch of them."""
 
-    batch_shape = torch.Size()  # GPyTorch asks torch.broadcast_shapes, which imports sympy: half a second in each process
+    batch_shape = torch.Size()  # GPyTorch asks torch, which imports sympy for that: half a second in each process
 
 
 def is_scaled(kernel: Kernel) -> bool:
