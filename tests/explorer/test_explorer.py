@@ -155,6 +155,7 @@ def test_unknown_kernels_come_as_a_grid():
     model = Decoder(OwnKernel())
     packed = explore(model, model.X).content["decoder"]
     assert packed["how"] == "grid"
+    assert packed["why"] == "its kernel is not one of those that the page knows"  # the page's notice ends with this
     (low, high), _ = packed["axes"]
     columns, lines = packed["cells"]
     # The last point of the first line: rightmost, lowest
