@@ -109,8 +109,7 @@ class CustomKernelError(InputError):
 class OneScaleKernel(ScaleKernel):
     """GPyTorch's ScaleKernel, if it is one kernel and not a batch of them.
 
-    GPyTorch asks torch.broadcast_shapes for the shape of the batch, which imports sympy at its first call. That takes
-    half a second in each process, for an empty shape.
+    Asked for an empty batch_shape, GPyTorch's own imports sympy (torch.broadcast_shapes): half a second per process.
     """
 
     batch_shape = torch.Size()
