@@ -127,6 +127,19 @@ def test_score_names_the_odd_column(birds, sasgp, tmp_path):
     found = json.loads(sasgp("score", birds / "run", tmp_path / "odd.csv", "--top", "2", "--json"))
     assert found["top"][0]["id"] == "bird-005"
     assert found["rows"] == 20
+    # Why it is odd: the value, and in brackets what is decoded, which lies among the masses of the training rows
+    cell = found["top"][0]["cells"][0]
+    assert (cell["column"], cell["value"]) == ("mass_g", 9e4)
+    assert cell["decoded"] < 9e4
+    assert f"mass_g 90000 ({cell['decoded']:.4g})" in out
+
+
+def test_what_is_left_out_is_not_counted_as_a_feature(birds, sasgp, tmp_path):
+    # mass_g, bill_mm, eggs and sex, as in the decoded table; not the id
+    info = json.loads((birds / "run" / "run.json").read_text())
+    assert info["data"]["features"] == 4
+    found = json.loads(sasgp("sample", birds / "run", "-n", "2", "--out", tmp_path / "s.csv", "--json"))
+    assert found["features"] == 4
 
 
 def test_score_of_an_array_and_without_the_training_data(home, birds, sasgp, error, tmp_path):

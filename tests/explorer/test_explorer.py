@@ -17,6 +17,7 @@ from sasgp.explorer import content, explore
 from sasgp.explorer.kernel import evaluate, tree
 from sasgp.explorer.packing import STEPS, pack, unpack, unpack_text
 from sasgp.explorer.page import embedded_json
+from sasgp.gp import kernels
 
 HOSTILE = "</script><script>alert(1)</script>\"'&<!-- \u2028\u2029 😀" + "long " * 40
 
@@ -75,6 +76,15 @@ def test_the_tree_computes_what_gpytorch_does(name):
     found = tree(kernel, A)
     assert found is not None
     np.testing.assert_allclose(evaluate(found, A.numpy(), B.numpy()), kernel(A, B).to_dense().detach(), atol=1e-7)
+
+
+@pytest.mark.parametrize("name", kernels.NAMES)
+def test_the_browser_knows_every_kernel_with_a_name(name):
+    # By name, a kernel is scaled by a class of our own, which the page took for a kernel that it does not know
+    kernel, Z = kernels.make(name, 2).double(), torch.randn(9, 2, dtype=torch.float64)
+    found = tree(kernel, Z)
+    assert found is not None
+    np.testing.assert_allclose(evaluate(found, Z.numpy(), Z.numpy()), kernel(Z).to_dense().detach(), atol=1e-7)
 
 
 def test_what_the_browser_does_not_know_has_no_tree():
@@ -145,6 +155,7 @@ def test_unknown_kernels_come_as_a_grid():
     model = Decoder(OwnKernel())
     packed = explore(model, model.X).content["decoder"]
     assert packed["how"] == "grid"
+    assert packed["why"] == "its kernel is not one of those that the page knows"  # the page's notice ends with this
     (low, high), _ = packed["axes"]
     columns, lines = packed["cells"]
     # The last point of the first line: rightmost, lowest

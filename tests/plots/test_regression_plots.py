@@ -119,6 +119,15 @@ def test_partial_dependence_of_a_table_has_bars_for_levels(monkeypatch):
     np.testing.assert_allclose([line[1, 1] for line in shown], probabilities, rtol=1e-6)
 
 
+def test_partial_dependence_of_a_few_whole_numbers_has_ticks_at_these(monkeypatch):
+    monkeypatch.setattr("sasgp.training.regression.SHARP_STEPS", 5)
+    draw = np.random.default_rng(0)
+    X = np.column_stack([draw.integers(1, 3, 60), draw.uniform(0, 9, 60)])  # 1 or 2, not 1.0, 1.2, 1.4, …
+    regressor = SASGPRegressor(max_epochs=5, random_state=0).fit(X, X[:, 0] + 0.1 * draw.normal(size=60))
+    axes = plots.partial_dependence(regressor, X, [0]).axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2"]
+
+
 def test_partial_dependence_needs_inputs_that_are_there(model):
     regressor, X = model
     with pytest.raises(InputError, match=r"There is no input 'x9'\. There are x0, x1"):

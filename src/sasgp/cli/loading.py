@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sasgp.estimators import SASGP, SASGPClassifier, SASGPRegressor
 
 __all__ = [
+    "count_features",
     "embedded",
     "feature_names",
     "has_target",
@@ -209,6 +210,11 @@ def training_rows(model: "SASGP", run: "RunFolder", source: str) -> Any:
     from sasgp.data.tables import read_frame
 
     return pl.concat([read_frame(part).frame[list(model.columns_.names)] for part in parts], how="vertical_relaxed")
+
+
+def count_features(model: Any) -> int:
+    """Columns that the model was trained on. n_features_in_ also counts those that it left out, such as an id."""
+    return int(model.n_features_in_) if model.columns_ is None else len(model.columns_)
 
 
 def feature_names(run: "RunFolder", model: "SASGP") -> list[str]:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sasgp import __version__
+from sasgp.cli.loading import count_features
 from sasgp.cli.printing import AT_LENGTH, THROUGH, Line, Section, metric_lines
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def start_of_info(request: "Request", dataset: "Dataset", split: "Split", estima
             "rows": len(split.train.X),
             "held_out": 0 if split.test is None else len(split.test.X),
             "how": split.how,
-            "features": estimator.n_features_in_,
+            "features": count_features(estimator),
             "image_shape": None if dataset.image_shape is None else list(dataset.image_shape),
             "columns": list(dataset.columns),
             "labels": asked["labels"],

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from sasgp.cli.arguments import TEXT, EscapeFormulas, Model, Out, Printed, command
-from sasgp.cli.loading import feature_names, load_model
+from sasgp.cli.loading import count_features, feature_names, load_model
 from sasgp.cli.pictures import save_figure
 from sasgp.cli.printing import Result, show
 from sasgp.cli.tables import check_table_suffix, write_table
@@ -76,8 +76,8 @@ def sample(
             else:
                 frame = pl.DataFrame(X, schema=feature_names(run, estimator), orient="row")
                 files.write_csv(frame, file, escape_formulas=escape_formulas)
-    show([("", [("wrote", str(out), f"{n} rows, {estimator.n_features_in_} features")])])
-    return {"wrote": out, "rows": n, "features": estimator.n_features_in_}
+    show([("", [("wrote", str(out), f"{n} rows, {count_features(estimator)} features")])])
+    return {"wrote": out, "rows": n, "features": count_features(estimator)}
 
 
 def _check_memory(estimator: "SASGP", n: int) -> None:

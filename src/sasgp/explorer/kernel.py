@@ -43,7 +43,7 @@ def _node(kernel: gpk.Kernel, dims: Sequence[int], *, select: bool = True) -> Tr
     """One part of the kernel on the dimensions `dims`, from which it selects its active dimensions."""
     if select and kernel.active_dims is not None:
         dims = [dims[i] for i in kernel.active_dims.tolist()]
-    kind = type(kernel).__name__.removesuffix("Kernel")
+    kind = "Scale" if kernels.is_scaled(kernel) else type(kernel).__name__.removesuffix("Kernel")
     match kind:
         case "Scale":
             # The scale has already selected the base kernel's dimensions

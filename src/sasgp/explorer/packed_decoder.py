@@ -65,12 +65,14 @@ class Box:
 def pack_decoder(model: "Decoder", box: Box, ranges: Array, tolerance: float = TOLERANCE) -> Packed:
     """The decoder of a page. Errors are measured relative to `ranges` [D], the ranges of the features."""
     posterior = getattr(model, "posterior_", None)
+    why = "it is not a Gaussian process"
     if isinstance(posterior, Posterior):
         probes = _probes(posterior.Z.double(), box)
         kernel = tree(posterior.kernel, probes)
         if kernel is not None:
             return _exact(posterior, kernel, probes, ranges, tolerance)
-    return _grid(model, box)
+        why = "its kernel is not one of those that the page knows"
+    return _grid(model, box) | {"why": why}
 
 
 def pack_background(model: "Decoder", box: Box) -> Packed:

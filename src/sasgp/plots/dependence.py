@@ -202,6 +202,8 @@ def _draw(
         is_categorical=[(is_category,)],
     )
     display.plot(ax=[axes], line_kw={"color": colour, "lw": 1.8}, bar_kw={"color": colour, "alpha": 0.7})
+    if not is_category and len(grid) <= FEW and (grid == grid.round()).all():
+        axes.set_xticks(grid, [f"{value:g}" for value in grid])  # codes such as 1 and 2 have nothing in between
     if len(found["std"]):
         m, band = mean[target], 2 * found["std"]
         if is_category:

@@ -13,7 +13,7 @@ function describe(app) {
   } else {
     const cells = page.decoder.cells.join(" × ");
     const where = app.Q > 2 ? " The grid covers z0 and z1, with the other dimensions at 0." : "";
-    notice(`The browser cannot compute this model's decoder, for example because of a custom kernel. Decoded values are interpolated linearly on a grid of ${cells} points computed beforehand. They are close to what predict returns, but not the same.${where}`);
+    notice(`The browser cannot compute this model's decoder: ${page.decoder.why}. Decoded values are interpolated linearly on a grid of ${cells} points computed beforehand. They are close to what predict returns, but not the same.${where}`);
   }
   if (!app.plot.webgl) {
     const shown = app.n > CANVAS_POINTS ? ` Only ${grouped(CANVAS_POINTS)} of ${grouped(app.n)} points are shown.` : "";
