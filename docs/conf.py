@@ -20,9 +20,10 @@ language = "en"
 # ---- what is read ----
 
 extensions = [
-    "links",  # the first three are in _sphinx
+    "links",  # the first four are in _sphinx
     "members",
     "parameters",
+    "pictures",
     "myst_parser",
     "numpydoc",
     "sphinx.ext.autodoc",

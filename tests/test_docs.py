@@ -97,6 +97,15 @@ def test_a_page_has_one_title(page):
     assert text.startswith("# ")
 
 
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name
+)
+def test_text_that_keeps_its_columns_fits_the_site(page):
+    """The site wraps code, but not blocks of text: 92 characters fit into the column of a window of 1280 pixels."""
+    for block in re.findall(r"^```text\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE):
+        assert max(map(len, block.splitlines())) <= 92
+
+
 def test_every_page_is_in_the_navigation():
     text = "\n".join(page.read_text() for page in PAGES)
     named = {

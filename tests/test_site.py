@@ -117,3 +117,8 @@ def test_examples_in_docstrings_are_code():
     """Indented lines without `::` before them become a quotation, in which all lines run together."""
     for page in (SITE / "api").rglob("*.html"):
         assert "<blockquote" not in page.read_text(), page.name
+
+
+def test_a_wide_picture_opens_at_its_full_size():
+    """It is 1080 pixels wide, and the column of text about 776."""
+    assert "_images/infinite-mnist.png" in read(SITE / "how-good.html").links

@@ -249,10 +249,14 @@ def table(records: Sequence[Record]) -> str:
     texts = [part(records)]
     if recalls := [record for record in records if record["name"].startswith("neighbours-recall")]:
         lines = [
-            [f"{r['settings']['inputs']} {r['settings']['inputs are']}", *map(number, r["results"].values())]
+            [
+                f"{r['settings']['inputs']} {r['settings']['inputs are']}",
+                *(number(value).replace("-", "−") for value in r["results"].values()),
+            ]
             for r in recalls
         ]
-        texts.append(markdown(["inputs", *recalls[0]["results"]], lines))
+        heads = (key.replace("rmse", "RMSE").replace("nll", "NLL") for key in recalls[0]["results"])
+        texts.append(markdown(["inputs", *heads], lines))
     for record in records:
         if record["name"] == "neighbours-memory":
             found = record["results"]
