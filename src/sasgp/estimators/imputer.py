@@ -74,6 +74,7 @@ class SASGPImputer(FittedCard, OneToOneFeatureMixin, TransformerMixin, BaseEstim
     errors_ : dict
         With "auto", the root mean squared error of hidden values, in standard deviations, by the number of dimensions.
     n_features_in_ : int
+        Number of columns.
 
     Examples
     --------
