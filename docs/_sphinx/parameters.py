@@ -72,10 +72,10 @@ def _entries(entry: re.Match[str], text: list[str], parameters: Mapping[str, ins
     names = entry["names"].split(", ")
     if not all(name.lstrip("*") in parameters for name in names):
         return [entry[0]]
-    types = {name: _type(entry["type"], parameters[name.lstrip("*")]) for name in names}
-    if len(set(types.values())) == 1:
-        return [f"{', '.join(names)} : {types[names[0]]}"]
-    *others, last = (f"{name} : {kind}" for name, kind in types.items())
+    kinds = {name: _type(entry["type"], parameters[name.lstrip("*")]) for name in names}
+    if len(set(kinds.values())) == 1:
+        return [f"{', '.join(names)} : {kinds[names[0]]}"]
+    *others, last = (f"{name} : {kind}" for name, kind in kinds.items())
     return [*(line for other in others for line in (other, *text)), last]  # the text of the last one follows
 
 
