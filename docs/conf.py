@@ -48,6 +48,7 @@ autodoc_typehints = "none"  # `parameters` writes types where a docstring has no
 autodoc_class_signature = "mixed"
 numpydoc_show_class_members = False  # _templates/autosummary/class.rst shows them
 numpydoc_class_members_toctree = False
+toc_object_entries_show_parents = "hide"  # the column at the right is narrow, and the page has the name of the class
 
 # ---- the gallery: scripts in examples/, each a page and a notebook ----
 

@@ -91,7 +91,7 @@ right.set_yticks(range(12), [f"row {row}" for row in strangest])
 right.grid(visible=False)
 for line, row in enumerate(strangest):
     if is_fault[row]:
-        right.plot(sensor[row], line, "o", ms=14, mfc="none", mec="C0", mew=2)
+        right.plot(sensor[row], line, "o", ms=14, mfc="none", mec="C1", mew=2)
 figure.colorbar(shown, label="less probable than usual, nats")
 plt.show()
 

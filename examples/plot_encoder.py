@@ -98,8 +98,8 @@ axes[0].legend(loc="lower left")
 plt.show()
 
 # %%
-# Frames as they came, and decoded again: the decoder has learned what a spot looks like from frames in which it can
-# hardly be seen.
+# Frames as they came, and decoded again: the decoder has learned from noisy frames what a spot looks like without the
+# noise.
 
 plots.reconstructions(models["spot"], X_test[:10], image_shape=(SIDE, SIDE))
 

@@ -62,7 +62,9 @@ axes[0].legend(loc="upper left")
 plt.show()
 
 # %%
-# The fitted kernel can be read: each part has its learned numbers.
+# The composed kernel forecasts far better. Its intervals are somewhat too narrow in the end, because the series rises
+# faster and faster, which a smooth trend does not expect. The fitted kernel can be read: each part has its learned
+# numbers.
 
 trend, swing, rest = models["trend + season + wobble"].kernel_.kernels
 print(f"period of the season {swing.base_kernel.kernels[0].period_length.item():.3f} years")
@@ -105,9 +107,9 @@ r2 = [metrics.knn_r2(on_circle[:200], f(phase[:200]), on_circle[200:], f(phase[2
 print(f"learned period {period:.2f}; R² of the true phase from its neighbours on the circle {np.mean(r2):.3f}")
 
 # %%
-# On the left, z follows the phase once around; the jump is where the angle is cut open. On the right, the pulse passes
-# all twenty sensors in each period. The second period repeats the first, also where there are no training rows. An
-# ordinary kernel would end where its rows end.
+# On the left, z follows the phase once around. It jumps where a period ends, and has a small gap where the circle was
+# cut open. On the right, the pulse passes all twenty sensors in each period. The second period repeats the first, also
+# where there are no training rows. An ordinary kernel would end where its rows end.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 3.8), width_ratios=[1, 1.5])
 left.scatter(np.degrees(phase), Z[:, 0] % period, s=9, color="C0")
@@ -122,4 +124,4 @@ plt.show()
 
 # %%
 # **What to read next.** :doc:`/kernels-and-encoders` lists the named kernels. :doc:`plot_encoder` has an encoder of
-# your own, and :doc:`plot_motion` lets two latent dimensions find a circle by themselves.
+# your own, and :doc:`plot_motion` has a circle in two latent dimensions, without a period.

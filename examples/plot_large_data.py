@@ -17,6 +17,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
 from sklearn.datasets import load_digits
 
 from sasgp import SASGP, metrics, plots
@@ -48,6 +49,7 @@ print(f"{(folder / 'rows.npy').stat().st_size / 1e6:.1f} MB on disk; ten million
 # ``fit`` takes the memory map. Above 64 MiB it reads the file in chunks, in random order, while a step computes. Ask
 # for a checkpoint in any run of more than a few minutes. This one is interrupted on purpose after the third epoch.
 
+torch.set_num_threads(1)  # only for the times at the end of this page, which are those of one core
 rows = np.load(folder / "rows.npy", mmap_mode="r")
 clock = []
 

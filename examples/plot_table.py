@@ -8,8 +8,8 @@ probabilities.
 
 # %%
 # The table is made up, but looks like many in a clinic: ages, a skewed blood value, counts, yes or no, categories, and
-# cells that are empty. Two things drive it: how old a patient is, and how ill. The diagnosis follows from them and is
-# kept apart.
+# cells that are empty. Each patient has a diagnosis, on which nearly all columns depend. It is kept apart: the model
+# does not see it.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -77,10 +77,10 @@ plots.decoded_grid(model)
 
 patient = test[(test["ward"] == "cardiology") & (test["ejection"] < 45)].iloc[[0]]
 z = model.transform(patient)
-decoded, low, high = model.predict(z, return_interval=0.9)
+decoded, low, high = (part.round(1) for part in model.predict(z, return_interval=0.9))
 side_by_side = pd.concat([patient, decoded, low, high]).T
 side_by_side.columns = ["patient", "decoded", "low", "high"]
-print(side_by_side.to_string())
+print(side_by_side.to_string(), end="\n\n")
 print(model.probabilities(z).filter(regex="sex|walks").round(2).to_string(index=False))
 
 # %%

@@ -44,7 +44,8 @@ plots.latent_with_images(model, (8, 8), labels=y_train)
 
 # %%
 # A density makes the map useful for more than looking. New rows are scored by log p(x): upside-down digits and images
-# with a stain land somewhere on the map, as all rows do, but their density is far lower.
+# with a stain land somewhere on the map, as all rows do, but most of them have a far lower density. Some digits look
+# like digits upside down, too.
 
 plt.style.use(plots.STYLE)
 few = X_test[:200]

@@ -1,8 +1,9 @@
-"""Everything public is documented: each class, method and function, and each of their parameters with a type."""
+"""Everything public is documented: each class, method and function, and each of their parameters with type and text."""
 
 import importlib
 import inspect
 import re
+from itertools import pairwise, takewhile
 
 import pytest
 from test_public_surface import SURFACE
@@ -48,6 +49,17 @@ def described(value):
     return {name.strip("* "): kind for names, kind in entries for name in names.split(",")}
 
 
+def unexplained(value):
+    """The parameters in a docstring that no text follows, except those that are ignored."""
+    lines = completed((inspect.getdoc(value) or "").splitlines(), inspect.signature(value).parameters)
+    start = lines.index("Parameters") + 2 if "Parameters" in lines else len(lines)
+    section = takewhile(bool, lines[start:])  # an empty line ends it
+    entries = [
+        line for line, below in pairwise([*section, ""]) if not line.startswith(" ") and not below.startswith(" ")
+    ]
+    return [entry for entry in entries if " : ignored" not in entry]
+
+
 def test_the_surface_is_counted():
     # 7 estimators with some 20 methods each, and the functions of 7 modules: with far fewer, nothing would be tested
     assert len(PUBLIC) > 130
@@ -66,6 +78,7 @@ def test_every_parameter_is_documented(name):
         default = parameters[parameter].default
         if default is not inspect.Parameter.empty:
             assert "default" in kind, f"{name} does not say the default of {parameter}"
+    assert not unexplained(value), f"{name} does not explain {unexplained(value)}"
 
 
 @pytest.mark.parametrize("module", SURFACE)
@@ -83,3 +96,14 @@ def test_types_are_written_in_words():
     lines = ["Parameters", "----------", "latents", "    Text.", "", "Notes", "-----", "latents"]
     expected = ['latents : "bayesian" or "point", default "bayesian"']
     assert completed(lines, parameters) == [*lines[:2], *expected, *lines[3:]]
+
+
+def test_names_of_one_entry_share_its_type_or_its_text():
+    from sasgp.models.settings import Settings
+
+    parameters = inspect.signature(Settings).parameters
+    head = ["Parameters", "----------"]
+    lines = completed([*head, "X, y : array-like", "    Text."], inspect.signature(lambda X, y: None).parameters)
+    assert lines == [*head, "X, y : array-like", "    Text."]
+    lines = completed([*head, "batch_size, verbose", "    Text."], parameters)
+    assert lines == [*head, "batch_size : int, default 1024", "    Text.", "verbose : bool, default False", "    Text."]

@@ -20,7 +20,8 @@ HIDDEN = ("encoder_rate", "torch_device")  # of the settings: for the package it
 def setup(app: Any) -> dict[str, bool]:
     """Give the templates of autosummary these functions."""
     app.setup_extension("sphinx.ext.autosummary")
-    app.config.autosummary_context = {"methods_of": methods, "names_of": names, "comment_on": comment}
+    app.connect("autodoc-process-docstring", _describe, priority=450)  # after `parameters`
+    app.config.autosummary_context = {"methods_of": methods, "names_of": names}
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -36,7 +37,12 @@ def names(module: str) -> list[tuple[str, str]]:
     return [(name, _kind(getattr(found, name))) for name in sorted(found.__all__, key=str.lower)]
 
 
-def comment(module: str, name: str) -> str:
+def _describe(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    if what == "data" and not any(lines):
+        lines[:] = [_comment(*name.rsplit(".", 1))]
+
+
+def _comment(module: str, name: str) -> str:
     """What the comment `#:` above a constant says, which may stand in any file of the package."""
     files = [
         module,
@@ -49,7 +55,7 @@ def comment(module: str, name: str) -> str:
 def _kind(value: Any) -> str:
     if inspect.isclass(value):
         return "exception" if issubclass(value, BaseException) else "class"
-    return "function" if callable(value) else "data"
+    return "function" if inspect.isroutine(value) else "data"  # a name for a type can be called, too
 
 
 def _ours(module: str, name: str) -> list[tuple[str, Any]]:

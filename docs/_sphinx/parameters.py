@@ -8,6 +8,7 @@ import inspect
 import re
 import types
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Any, Literal, Union, get_args, get_origin
 
 from numpy.typing import ArrayLike
@@ -30,6 +31,7 @@ def setup(app: Any) -> dict[str, bool]:
     """Connect to autodoc, before numpydoc reads the docstring."""
     app.setup_extension("sphinx.ext.autodoc")
     app.connect("autodoc-process-docstring", _process, priority=400)
+    app.connect("autodoc-process-signature", _signature)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -47,23 +49,34 @@ def _process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list
     lines[:] = completed(lines, parameters)
 
 
+def _signature(
+    app: Any, what: str, name: str, obj: Any, options: Any, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    return signature and signature.replace("<factory>", "{}"), returned
+
+
 def completed(lines: list[str], parameters: Mapping[str, inspect.Parameter]) -> list[str]:
     """The lines of a docstring, with type and default of each parameter."""
     result, inside = [], False
-    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+    for i, (line, following) in enumerate(zip(lines, [*lines[1:], ""], strict=True)):
         if SECTION.match(following):
             inside = line.strip() in ("Parameters", "Other Parameters")
         entry = ENTRY.match(line) if inside and not SECTION.match(following) else None
-        result += _entries(entry, parameters) if entry else [line]
+        text = list(takewhile(lambda below: below.startswith(" "), lines[i + 1 :]))
+        result += _entries(entry, text, parameters) if entry else [line]
     return result
 
 
-def _entries(entry: re.Match[str], parameters: Mapping[str, inspect.Parameter]) -> list[str]:
-    """One line for each name of an entry; the last one has the text that follows."""
+def _entries(entry: re.Match[str], text: list[str], parameters: Mapping[str, inspect.Parameter]) -> list[str]:
+    """One line for all names of an entry if they have one type, otherwise one line for each, with the same text."""
     names = entry["names"].split(", ")
     if not all(name.lstrip("*") in parameters for name in names):
         return [entry[0]]
-    return [f"{name} : {_type(entry['type'], parameters[name.lstrip('*')])}" for name in names]
+    kinds = {name: _type(entry["type"], parameters[name.lstrip("*")]) for name in names}
+    if len(set(kinds.values())) == 1:
+        return [f"{', '.join(names)} : {kinds[names[0]]}"]
+    *others, last = (f"{name} : {kind}" for name, kind in kinds.items())
+    return [*(line for other in others for line in (other, *text)), last]  # the text of the last one follows
 
 
 def _type(said: str | None, parameter: inspect.Parameter) -> str:
@@ -100,4 +113,4 @@ def _words(annotation: Any) -> list[str]:
 
 def _name(kind: Any) -> str:
     name = str(getattr(kind, "__forward_arg__", None) or getattr(kind, "__name__", kind))
-    return NAMES.get(name, name)
+    return NAMES.get(name, name.replace(" | ", " or "))

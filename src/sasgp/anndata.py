@@ -4,8 +4,8 @@ One function trains a model, and places other cells::
 
     import sasgp.anndata
 
-    model = sasgp.anndata.embed(adata, random_state=0)      # trains, and writes adata.obsm["X_sasgp"]
-    sasgp.anndata.embed(other, model)                       # other cells in the same latent space
+    model = sasgp.anndata.embed(adata, random_state=0)  # writes adata.obsm["X_sasgp"]
+    sasgp.anndata.embed(other, model)                   # the same latent space
 
 Then `scanpy.pl.embedding(adata, "X_sasgp")` draws it, and `scanpy.pp.neighbors(adata, use_rep="X_sasgp")` uses it.
 """
@@ -33,6 +33,7 @@ def embed(adata: Any, model: Any = None, key_added: str = "X_sasgp", *, refine: 
     model : SASGP, GPLVM, BayesianGPLVM or VAE, optional
         A fitted model, or one to be fitted. None: SASGP with the `settings`.
     key_added : str
+        Name of the latents in `adata.obsm`.
     refine : int
         As for `transform`.
     **settings

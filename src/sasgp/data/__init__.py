@@ -4,11 +4,11 @@ One function reads them all::
 
     from sasgp.data import load
 
-    load("digits")                                      # digits, mnist, fashion-mnist, cifar10, oil-flow
-    load("measurements.csv", labels="species")          # a table: text, Parquet, Excel, …
-    load("images.npy", labels="classes.txt")            # memory-mapped; [N, 28, 28] becomes [N, 784]
-    load("cells.h5ad", labels="cell_type")              # single cells
-    load("photographs")                                 # a folder of images
+    load("digits")                              # or mnist, fashion-mnist, cifar10, oil-flow
+    load("measurements.csv", labels="species")  # a table: text, Parquet, Excel, …
+    load("images.npy", labels="classes.txt")    # memory-mapped; [N, 28, 28] becomes [N, 784]
+    load("cells.h5ad", labels="cell_type")      # single cells
+    load("photographs")                         # a folder of images
 
 Nothing is ever unpickled: loading a file runs no code.
 """

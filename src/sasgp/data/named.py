@@ -38,7 +38,7 @@ class Dataset:
         Shape of one row of X as an image, such as (8, 8), or (3, 32, 32) with the colour planes first. Rows of an
         array [N, ...] from a file keep the shape that they have in the file. None if the rows are not images.
     X_test, y_test
-        Official test split of a named data set.
+        Official test split of a named data set. None if it has none.
     labels
         Where y comes from in a file: the name of a column or of an array, or another file. None for a named data set.
     ids

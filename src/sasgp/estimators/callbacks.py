@@ -4,7 +4,7 @@ For example::
 
     from sasgp.estimators.callbacks import TensorBoard
 
-    SASGP().fit(X, callback=TensorBoard("logs", X[:2000], y[:2000]))      # needs the package tensorboard
+    SASGP().fit(X, callback=TensorBoard("logs", X[:2000], y[:2000]))  # needs tensorboard
 """
 
 import json

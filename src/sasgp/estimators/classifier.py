@@ -140,6 +140,7 @@ class SASGPClassifier(ClassifierMixin, SupervisedEstimator):
         Parameters
         ----------
         X : array-like [M, P]
+            Whatever `fit` takes.
         """
         check_is_fitted(self)
         shares, calibration = np.array(self.frequencies_), np.array(self.calibration_)
@@ -152,6 +153,7 @@ class SASGPClassifier(ClassifierMixin, SupervisedEstimator):
         Parameters
         ----------
         X : array-like [M, P]
+            Whatever `fit` takes.
         """
         return np.exp(self.predict_log_proba(X))
 
@@ -161,6 +163,7 @@ class SASGPClassifier(ClassifierMixin, SupervisedEstimator):
         Parameters
         ----------
         X : array-like [M, P]
+            Whatever `fit` takes.
         """
         most = self.predict_log_proba(X).argmax(1)
         found: NDArray[Any] = self.classes_[most]

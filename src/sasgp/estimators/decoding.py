@@ -39,7 +39,9 @@ class Decoding(Inference):
         Parameters
         ----------
         Z : array-like [M, Q]
+            Latents, such as `transform` returns.
         return_std : bool
+            Return also the standard deviation [M, D].
         return_interval : float, optional
             Return also the lower and the upper end of the interval that holds this share of new observations.
         out : path or array, optional
@@ -143,7 +145,9 @@ class Decoding(Inference):
             Whatever `fit` takes.
         return_std : bool
             Return also the standard deviation [M, D] of a new observation at each row's latent.
-        return_interval, out
+        return_interval : float, optional
+            As for `predict`.
+        out : path or array, optional
             As for `predict`.
         """
         check_is_fitted(self)
@@ -167,6 +171,7 @@ class Decoding(Inference):
         Parameters
         ----------
         n_samples : int
+            Number of rows.
         noise : bool
             Whether observation noise is added, as in data. Without it, rows are values of one smooth function of z.
         random_state : int, RandomState or None

@@ -107,10 +107,15 @@ class EvidenceMethods(GPEstimator):
         Parameters
         ----------
         X : array-like [N, D]
+            Usually the rows that the model was trained on.
         sizes : sequence of int, optional
             Sizes of the active set, each below N. By default, that of the model, its halves and doubles.
-        Z, dtype, random_state
+        Z : array-like [N, Q], optional
             As for `evidence`.
+        dtype : str
+            As for `evidence`.
+        random_state : int, RandomState or None
+            None: a new draw each time.
         n_estimates : int
             Independent repetitions, each with its own active sets and predicted rows.
 

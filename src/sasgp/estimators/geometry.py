@@ -33,6 +33,7 @@ class GeometryMethods(LatentEstimator):
         Parameters
         ----------
         Z : array-like [M, Q]
+            Latents.
 
         Returns
         -------
@@ -47,6 +48,7 @@ class GeometryMethods(LatentEstimator):
         Parameters
         ----------
         Z : array-like [M, Q]
+            Latents.
 
         Returns
         -------
@@ -119,8 +121,9 @@ class GeometryMethods(LatentEstimator):
         Parameters
         ----------
         Z0 : array-like [M0, Q]
+            Latents.
         Z1 : array-like [M1, Q], optional
-            None: Z0, which gives the distances of all points from each other.
+            Other latents. None: Z0, which gives the distances of all points from each other.
 
         Returns
         -------

@@ -74,6 +74,7 @@ class SASGPImputer(FittedCard, OneToOneFeatureMixin, TransformerMixin, BaseEstim
     errors_ : dict
         With "auto", the root mean squared error of hidden values, in standard deviations, by the number of dimensions.
     n_features_in_ : int
+        Number of columns.
 
     Examples
     --------
@@ -110,6 +111,7 @@ class SASGPImputer(FittedCard, OneToOneFeatureMixin, TransformerMixin, BaseEstim
         Parameters
         ----------
         X : array-like [N, D]
+            An array or a DataFrame.
         y : ignored
         """
         if self.n_components is not None and self.n_components != "auto":
@@ -155,6 +157,7 @@ class SASGPImputer(FittedCard, OneToOneFeatureMixin, TransformerMixin, BaseEstim
         Parameters
         ----------
         X : array-like [M, D]
+            Rows with the columns that `fit` was given.
         """
         return self.impute(X)
 
@@ -174,10 +177,16 @@ class SASGPImputer(FittedCard, OneToOneFeatureMixin, TransformerMixin, BaseEstim
         Parameters
         ----------
         X : array-like [M, D]
+            Rows with the columns that `fit` was given.
         return_std : bool
+            Return also the standard deviation [M, D] of each missing value; it is 0 for observed ones.
         n_samples : int
+            If it is not 0, draw this many completed tables [n_samples, M, D] instead.
         return_interval : float, optional
+            Return also the lower and the upper end of the interval that holds this share of what each missing value
+            may be.
         random_state : int, RandomState or None
+            Seed of the draws. None: the imputer's own seed, so that the result does not change between calls.
         """
         check_is_fitted(self)
         check_count("n_samples", n_samples, 0)

@@ -170,7 +170,9 @@ class Inference(Settings, TransformerMixin):
         Parameters
         ----------
         X : array-like [M, D]
+            Whatever `fit` takes.
         n_samples : int
+            Draws for each row.
         refine : int
             As for `transform`.
         random_state : int, RandomState or None
@@ -206,6 +208,7 @@ class Inference(Settings, TransformerMixin):
         Parameters
         ----------
         X : array-like [M, D]
+            Whatever `fit` takes.
         n_samples : int, optional
             Latent points per row. None: 16 with Bayesian latents, 0 with point ones.
         random_state : int, RandomState or None
@@ -243,6 +246,7 @@ class Inference(Settings, TransformerMixin):
         Parameters
         ----------
         X : array-like [M, D]
+            Whatever `fit` takes.
         refine : int
             As for `transform`. The encoder may not see what is wrong with an unusual row.
         """
@@ -267,6 +271,7 @@ class Inference(Settings, TransformerMixin):
         Parameters
         ----------
         X : array-like [M, D], DataFrame or AnnData
+            Whatever `fit` takes.
         y : ignored
         """
         return float(np.mean(self.score_samples(X), dtype=np.float64))

@@ -48,7 +48,9 @@ class NearestRowsMethods(LatentEstimator):
         Parameters
         ----------
         Z : array-like [M, Q]
+            Latents, such as `transform` returns.
         return_std : bool
+            Return also the standard deviation [M, D].
         return_interval : float, optional
             Return also the lower and the upper end of the interval that holds this share of new observations.
         neighbours : int, optional
@@ -108,7 +110,11 @@ class NearestRowsMethods(LatentEstimator):
             Whatever `fit` takes.
         return_std : bool
             Return also the standard deviation [M, D] of a new observation at each row's latent.
-        return_interval, neighbours, data, out
+        return_interval, neighbours
+            As for `predict`.
+        data : array-like [N, D], optional
+            The training rows, for `neighbours`.
+        out : path or array, optional
             As for `predict`.
         """
         check_is_fitted(self)
@@ -138,10 +144,13 @@ class NearestRowsMethods(LatentEstimator):
         Parameters
         ----------
         X : array-like [M, D]
+            Whatever `fit` takes.
         n_samples : int, optional
-            Points of the latent space for each row. None: 16 with Bayesian latents, 0 with point ones.
-        neighbours, data : optional
-            As for `predict`, for n_samples=0.
+            Latent points per row. None: 16 with Bayesian latents, 0 with point ones.
+        neighbours : int, optional
+            As for `predict`. It needs n_samples=0.
+        data : array-like [N, D], optional
+            The training rows, for `neighbours`.
         random_state : int, RandomState or None
             Seed of these points, which are the same for all rows. None takes the model's own seed, so that the result
             does not change.

@@ -153,7 +153,8 @@ class Persistence(Settings, BaseEstimator):
 
         Parameters
         ----------
-        path : str or Path
+        path : path
+            The file to read.
         kernel, encoder : optional
             An instance of the user's own class, if the model was made with one. The file holds its parameters, never
             its code.

@@ -155,7 +155,9 @@ class SASGPRegressor(RegressorMixin, MultiOutputMixin, TargetSettings, Supervise
         Parameters
         ----------
         X : array-like [M, P]
+            Whatever `fit` takes.
         y : array-like [M] or [M, T]
+            The targets of these rows.
         """
         check_is_fitted(self)
         Y, parts, start = self._known_targets(y), [], 0
@@ -176,8 +178,11 @@ class SASGPRegressor(RegressorMixin, MultiOutputMixin, TargetSettings, Supervise
         Parameters
         ----------
         X : array-like [M, P]
+            Whatever `fit` takes.
         n_samples : int
+            Draws at each row.
         random_state : int, RandomState or None
+            None: a new draw each time.
         """
         check_is_fitted(self)
         check_count("n_samples", n_samples)

@@ -303,8 +303,10 @@ class SupervisedEstimator(FittedCard, SupervisedPersistence, SupervisedSettings,
 
         Parameters
         ----------
-        X : array-like [m, P]
-        y : array-like [m] or [m, T]
+        X : array-like [M, P]
+            Whatever `fit` takes, with the same columns.
+        y : array-like [M] or [M, T]
+            The targets of these rows.
         """
         check_is_fitted(self)
         array = check_rows(self, X, reset=False)
@@ -336,6 +338,7 @@ class SupervisedEstimator(FittedCard, SupervisedPersistence, SupervisedSettings,
         Parameters
         ----------
         X : array-like [M, P]
+            Whatever `fit` takes.
         """
         means, variances = zip(*self._moments(X), strict=True)
         return np.concatenate(means), np.sqrt(np.concatenate(variances))

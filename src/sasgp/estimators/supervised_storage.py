@@ -113,7 +113,8 @@ class SupervisedPersistence(BaseEstimator):
 
         Parameters
         ----------
-        path : str or Path
+        path : path
+            The file to read.
         kernel : optional
             An instance of the user's own class, if the model was made with one.
         device : str

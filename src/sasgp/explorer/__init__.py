@@ -54,14 +54,14 @@ def explore(
     ----------
     model
         A fitted model.
-    X
+    X : array-like [N, D] or DataFrame, optional
         Rows [N, D] of the points: an array, or a DataFrame if the model is one of a table. Some of them are shown
         beside what is decoded. None shows no rows.
     Z
         Latents [N, Q] of X. None takes those of the training rows; X must then be these rows.
-    labels
+    labels : array-like [N], optional
         N labels to colour by. Each of up to 30 classes has its own colour or shape. Other numbers have a scale.
-    columns
+    columns : mapping or DataFrame, optional
         More about the rows: a mapping or a DataFrame with N values per column, to show, to search and to colour by:
         numbers on a scale, text as classes. The columns of X can be chosen as well, unless they are pixels.
     rows

@@ -21,7 +21,7 @@ Each figure takes one call::
     plots.confusion(y, classifier.predict(X)).savefig("confusion.png")
     plots.reliability(classifier.predict(X) == y, classifier.predict_proba(X).max(1)).savefig("reliability.png")
 
-    plt.style.use(plots.STYLE)  # for figures of your own; classes have the colours "C0", "C1", ...
+    plt.style.use(plots.STYLE)  # for figures of your own, in the same colours
 
 Every function returns a `matplotlib.figure.Figure`. A notebook shows it if it is the value of a cell; `display(figure)`
 shows it elsewhere. None of them uses pyplot, so they need no display, and no figure has to be closed. Only

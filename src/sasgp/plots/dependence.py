@@ -45,8 +45,8 @@ def partial_dependence(
     ----------
     model
         A fitted SASGPRegressor with one target, or a SASGPClassifier.
-    X
-        Rows [N, P] as for `predict`: an array or a DataFrame.
+    X : array-like [N, P] or DataFrame
+        Rows as for `predict`.
     features
         The inputs to vary, one panel each: names of columns, or their places.
     n_rows

@@ -37,7 +37,7 @@ def geometry(
 
     Parameters
     ----------
-    model
+    model : estimator
         A fitted model whose decoder is a Gaussian process, with at least two latent dimensions.
     Z
         Latents [N, Q]. None draws those of the training rows.

@@ -72,8 +72,8 @@ def reconstructions(
     ----------
     model
         A fitted model.
-    X
-        A few rows [N, D], or a DataFrame with them.
+    X : array-like [N, D] or DataFrame
+        A few rows.
     Z
         Their latents [N, Q]. None takes `model.transform(X)`.
     image_shape
