@@ -184,7 +184,7 @@ def unmasked(X: Any) -> Any:
     if not np.ma.is_masked(X):
         return X.data
     wide = X.dtype if X.dtype.kind == "f" else np.float64  # integers have no NaN
-    return X.astype(wide).filled(np.nan)
+    return np.where(np.ma.getmaskarray(X), np.nan, X.data).astype(wide)
 
 
 def check_values(array: Any, name: str = "Input X", columns: Sequence[str] = (), *, first_row: int = 0) -> int:
