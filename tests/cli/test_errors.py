@@ -239,10 +239,13 @@ def test_what_a_terminal_cannot_write_is_replaced(home, monkeypatch):
     assert b" ? " in written.getvalue()  # the ± of the standard error
 
 
-def test_a_warning_is_one_line(home, here):
+def test_a_warning_is_one_line_and_shown_once(home, here):
     code = (
         "import sys, warnings, sasgp; from sasgp.cli import main; sample = sasgp.SASGP.sample; "
-        "sasgp.SASGP.sample = lambda *a, **b: [warnings.warn('rather odd'), sample(*a, **b)][1]; main(sys.argv[1:])"
+        # Python forgets what it has shown when filters change
+        "warn = lambda: [warnings.filterwarnings('default', 'x'), warnings.filterwarnings('default', 'y'), "
+        "warnings.warn('rather odd')]; "
+        "sasgp.SASGP.sample = lambda *a, **b: [[warn(), warn()], sample(*a, **b)][1]; main(sys.argv[1:])"
     )
     _, err = Process("-c", code, "sample", home / "run", "--out", "x.npy").communicate()
     assert without_progress(err) == "sasgp: warning: rather odd\n"

@@ -155,6 +155,7 @@ def test_csv_with_labels(write):
         ("a,b\n1,\n,\n", ("a", "b"), [[1, np.nan], [np.nan, np.nan]]),  # a line of empty cells is one
         ("a,b\n1, 2\nnan,NA\n-inf,1e3\n", ("a", "b"), [[1, 2], [np.nan, np.nan], [-np.inf, 1000]]),
         ("a,b\n1,true\n2,false\n", ("a", "b"), [[1, 1], [2, 0]]),
+        ("a;b\r1;2\r3;4\r", ("a", "b"), [[1, 2], [3, 4]]),  # Excel's "CSV (Macintosh)"
         ("5\n6", ("x0",), [[5], [6]]),
     ],
 )

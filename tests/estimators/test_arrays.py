@@ -9,9 +9,9 @@ import torch
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from sasgp import GPLVM, SASGP, VAE, BayesianGPLVM, InputError
+from sasgp import GPLVM, SASGP, VAE, BayesianGPLVM, InputError, SASGPImputer, SASGPRegressor
 from sasgp.data import rows
-from sasgp.data.rows import ArrayRows, check_values, moments
+from sasgp.data.rows import ArrayRows, check_values, moments, unmasked
 from sasgp.data.sparse import SparseArray
 from sasgp.training.fingerprint import fingerprint, sample_fingerprint
 
@@ -213,3 +213,21 @@ def test_a_memory_map_of_images_stays_on_disk(tmp_path, monkeypatch):
     model = SASGP(max_epochs=1, random_state=0).fit(mapped)
     assert model._rows(mapped).reader is not None
     np.testing.assert_allclose(model.transform(mapped), model.transform(images), rtol=1e-6)
+
+
+def test_what_is_masked_is_missing(X):
+    """The numbers under a mask, often -999, were taken for data."""
+    hidden = np.zeros(X.shape, bool)
+    hidden[::5, 1] = True
+    masked, missing = np.ma.masked_array(np.where(hidden, -999, X), hidden), np.where(hidden, np.nan, X)
+    model, same = (SASGP(max_epochs=1, random_state=0).fit(rows) for rows in (masked, missing))
+    np.testing.assert_array_equal(model.embedding_, same.embedding_)
+    np.testing.assert_array_equal(model.impute(masked), same.impute(missing))
+    imputer, other = (SASGPImputer(random_state=0).fit(rows) for rows in (masked, missing))
+    np.testing.assert_array_equal(imputer.transform(masked), other.transform(missing))
+    whole = np.ma.masked_array([1, 2])
+    assert unmasked(whole).dtype == whole.dtype
+    assert type(unmasked(whole)) is np.ndarray
+    np.testing.assert_array_equal(unmasked(np.ma.masked_array([1, 2], [False, True])), [1, np.nan])
+    with pytest.raises(InputError, match="y must hold finite numbers"):
+        SASGPRegressor().fit(X, np.ma.masked_array(X[:, 0], hidden[:, 1]))

@@ -32,6 +32,7 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 from shutil import get_terminal_size
+from typing import Any
 
 from cyclopts import CycloptsError, MissingArgumentError, UnusedCliTokensError
 
@@ -169,11 +170,22 @@ def _logged(*, quiet: bool) -> Iterator[None]:
 
 @contextmanager
 def _short_warnings(*, quiet: bool) -> Iterator[None]:
-    """Show warnings as one line, without the line of code that they come from. `quiet` shows none."""
-    usual = warnings.formatwarning
+    """Show each warning once, as one line, without the line of code that it comes from. `quiet` shows none.
+
+    Python forgets what it has shown whenever a library changes the filters of warnings.
+    """
+    usual, shown = warnings.formatwarning, set[str]()
     warnings.formatwarning = lambda message, *_, **__: f"sasgp: warning: {' '.join(str(message).split())}\n"
     try:
         with warnings.catch_warnings():
+            show = warnings.showwarning
+
+            def show_once(message: Warning | str, *rest: Any, **named: Any) -> None:
+                if str(message) not in shown:
+                    shown.add(str(message))
+                    show(message, *rest, **named)
+
+            warnings.showwarning = show_once
             # Commands compare the columns of a file with those of a model by themselves
             warnings.filterwarnings("ignore", message="X does not have valid feature names")
             if quiet:

@@ -20,7 +20,7 @@ from sasgp.data.sparse import SparseArray
 from sasgp.data.tables.frames import is_frame
 from sasgp.errors import InputError
 
-__all__ = ["ArrayRows", "DatasetArray", "check_values", "moments", "read_rows", "row_blocks", "take_rows"]
+__all__ = ["ArrayRows", "DatasetArray", "check_values", "moments", "read_rows", "row_blocks", "take_rows", "unmasked"]
 
 CHUNK_BYTES = 1 << 17  # smaller chunks slow down a disk; larger ones mix the rows of a sorted file less well
 POOL_BYTES = 1 << 26  # shuffled together; memory holds two pools
@@ -175,6 +175,16 @@ def row_blocks(array: Any) -> Iterator[tuple[int, NDArray[Any]]]:
     reader = file_reader(array)
     for block in slices(*array.shape):
         yield block.start, array[block] if reader is None else reader.slice(block.start, block.stop)
+
+
+def unmasked(X: Any) -> Any:
+    """A masked array of NumPy as an array with NaN where it is masked, and anything else as it is."""
+    if not isinstance(X, np.ma.MaskedArray):
+        return X
+    if not np.ma.is_masked(X):
+        return X.data
+    wide = X.dtype if X.dtype.kind == "f" else np.float64  # integers have no NaN
+    return np.where(np.ma.getmaskarray(X), np.nan, X.data).astype(wide)
 
 
 def check_values(array: Any, name: str = "Input X", columns: Sequence[str] = (), *, first_row: int = 0) -> int:

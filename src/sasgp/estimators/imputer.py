@@ -14,6 +14,7 @@ from scipy.stats import norm
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from sasgp.data.rows import unmasked
 from sasgp.data.tables import is_frame, read_frame
 from sasgp.errors import InputError
 from sasgp.estimators.column_imputation import ColumnImputation
@@ -283,7 +284,7 @@ class SASGPImputer(FittedCard, OneToOneFeatureMixin, TransformerMixin, BaseEstim
         return parts
 
     def _validated(self, X: Any, *, reset: bool) -> Array:
-        found: Array = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")
+        found: Array = validate_data(self, unmasked(X), reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")
         return found
 
     def _fitted(self, X: Any, Q: int, seed: int, noise: Literal["shared", "feature"] = "shared") -> SASGP:

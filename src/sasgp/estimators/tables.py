@@ -21,6 +21,7 @@ from sasgp.data.blocks import slices
 from sasgp.data.columns import Columns
 from sasgp.data.outputs import Sink
 from sasgp.data.progress import progress_bar
+from sasgp.data.rows import unmasked
 from sasgp.data.tables import DiskTable, is_frame, read_frame
 from sasgp.data.units import is_array
 from sasgp.errors import InputError
@@ -78,7 +79,7 @@ def table_frame(estimator: Any, X: Any) -> Any:
         return X
     if is_frame(X):
         return read_frame(X).frame
-    array = np.asarray(X)
+    array = np.asarray(unmasked(X))
     if array.ndim != 2 or array.shape[1] != estimator.n_features_in_:
         raise InputError(
             f"The model was trained on a table with {estimator.n_features_in_} columns. Got "

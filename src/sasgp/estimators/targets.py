@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_array
 
 from sasgp.data.columns import Columns, Finding, Number
 from sasgp.data.columns.maps import GAIN, candidates, straight_map
+from sasgp.data.rows import unmasked
 from sasgp.errors import InputError
 
 __all__ = ["as_columns", "better_map", "check_targets", "plain_columns"]
@@ -26,7 +27,7 @@ WORSE = 1.005  # factor by which a map may raise the error of predictions
 def check_targets(y: Any) -> tuple[Array, bool]:
     """Targets as numbers [N, T], and whether the user passed a single column without a second dimension."""
     try:
-        found = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")  # of at most two dimensions
+        found = check_array(unmasked(y), ensure_2d=False, dtype=np.float64, input_name="y")  # of at most two dimensions
     except ValueError as error:
         raise InputError(f"y must hold finite numbers, one row for each row of X. {error}", argument="y") from error
     return (found[:, None], True) if found.ndim == 1 else (found, False)

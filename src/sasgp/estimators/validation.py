@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 from sasgp.data.cells import is_anndata
 from sasgp.data.images import check_shape, flat_images, guess_shape, same_shape
 from sasgp.data.memory import amount, available
-from sasgp.data.rows import DatasetArray, check_values, moments, row_blocks, take_rows
+from sasgp.data.rows import DatasetArray, check_values, moments, row_blocks, take_rows, unmasked
 from sasgp.data.sparse import SparseArray
 from sasgp.errors import InputError
 from sasgp.estimators.cells import rows_of_cells
@@ -57,6 +57,7 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     With `reset`, the number and names of the features are stored, and the dtype to compute with. Otherwise they must be
     the same as before, and values must fit the dtype.
     """
+    X = unmasked(X)
     scores = table_scores(estimator, X, reset=reset)
     X = X if scores is None else scores
     if isinstance(X, Tensor):

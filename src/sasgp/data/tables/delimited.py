@@ -1,7 +1,8 @@
 """Text files whose cells are separated by commas, semicolons, tabs or vertical bars, also compressed by gzip.
 
 The separator is the one that cuts most of the first lines into the same number of cells. Text is UTF-8, or UTF-16 if it
-begins with the mark of that, or else Windows-1252. Blank lines are no rows.
+begins with the mark of that, or else Windows-1252. Blank lines are no rows. Lines end as on Linux, on Windows or, by a
+carriage return alone, as Excel's "CSV (Macintosh)" writes them.
 """
 
 import codecs
@@ -59,8 +60,15 @@ class _Text:
             separator=self.separator,
             schema={str(i): pl.String for i in range(width)},
             columns=None if place is None else [place],
+            eol_char=self._line_end(),
             glob=False,
         )
+
+    def _line_end(self) -> str:
+        """The last character of a line."""
+        with unpacked(self.path) as file, io.TextIOWrapper(file, self.encoding, newline="") as text:
+            head = text.read(1 << 16)
+        return "\r" if "\r" in head and "\n" not in head else "\n"
 
     def _source(self) -> Path | bytes:
         if self.encoding == "utf-8-sig" and self.path.suffix.lower() != ".gz":
