@@ -10,19 +10,9 @@ import pytest
 import sasgp
 
 # For pictures, files, downloads, the command line and torch's compiler. scikit-learn imports scipy and pandas
-UNUSED = {
-    "matplotlib",
-    "polars",
-    "pooch",
-    "cyclopts",
-    "rich",
-    "PIL",
-    "h5py",
-    "anndata",
-    "umap",
-    "torch._dynamo",
-    "sympy",
-}
+FOR_OTHERS = {"matplotlib", "polars", "pooch", "cyclopts", "rich", "PIL", "h5py", "anndata", "umap"}
+COMPILER = {"sympy", "torch._dynamo"}
+UNUSED = FOR_OTHERS | COMPILER
 
 SCRIPT = """
 import json, sys
@@ -70,7 +60,7 @@ def test_training_and_inference_load_no_more_than_they_use():
 
 
 def test_loading_a_model_needs_no_compiler(tmp_path):
-    assert not loaded(LOAD, tmp_path) & {"torch._dynamo", "sympy"}
+    assert not loaded(LOAD, tmp_path) & COMPILER
 
 
 def test_every_estimator_is_found_where_it_is_said_to_be():
