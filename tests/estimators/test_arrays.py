@@ -231,3 +231,8 @@ def test_what_is_masked_is_missing(X):
     np.testing.assert_array_equal(unmasked(np.ma.masked_array([1, 2], [False, True])), [1, np.nan])
     with pytest.raises(InputError, match="y must hold finite numbers"):
         SASGPRegressor().fit(X, np.ma.masked_array(X[:, 0], hidden[:, 1]))
+
+
+def test_a_matrix_is_refused_as_by_scikit_learn(X):
+    with pytest.raises(TypeError, match=r"np\.matrix is not supported"):
+        SASGP(max_epochs=1).fit(X.view(np.matrix))

@@ -81,7 +81,7 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
         pass
     elif from_cells:  # whose genes have been compared by name
         X = check_array(X, dtype="numeric", ensure_all_finite=False, accept_sparse="csr")
-    elif isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "fiub" and X.size:
+    elif _is_plain(X):
         validate_data(estimator, X, reset=reset, skip_check_array=True)
     else:  # lists, data frames, sparse or empty input: scikit-learn has the messages
         X = validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False, accept_sparse="csr")
@@ -100,6 +100,12 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
             argument="X",
         )
     return X
+
+
+def _is_plain(X: Any) -> bool:
+    """Whether X is an array [N, D] of numbers that need not be converted. A matrix has other rules for its products."""
+    is_array = isinstance(X, np.ndarray) and not isinstance(X, np.matrix)
+    return is_array and X.ndim == 2 and X.dtype.kind in "fiub" and X.size > 0
 
 
 def _largest(X: Any, missing: int) -> float:
